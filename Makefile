@@ -1,0 +1,50 @@
+# `make test` and `make quickstart` do all set-up themselves; a second run starts at once.
+PYTHON ?= 3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test test-min quickstart format lint wheelhouse clean
+
+$(READY): pyproject.toml constraints.txt
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	sh tools/opengl.sh
+	touch $(READY)
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+quickstart: $(READY)
+	$(BIN)/omrl families
+	$(BIN)/omrl render --out quickstart
+
+# The tests at the lowest versions that pyproject.toml admits.
+test-min:
+	python3 -m venv .venv-min
+	.venv-min/bin/pip install --quiet --constraint tests/constraints-min.txt --editable '.[dev]'
+	.venv-min/bin/python -m pytest -n 2
+
+# omrl and its core dependencies for a machine without network that has torch, numpy and safetensors.
+# mujoco-studio, MuJoCo's viewer, is left out: nothing here needs it.
+wheelhouse: $(READY)
+	rm -rf wheelhouse
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir wheelhouse .
+	$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version $(PYTHON) \
+	  --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+	  --constraint constraints.txt --dest wheelhouse \
+	  gymnasium farama-notifications cloudpickle typing-extensions mujoco mujoco-core glfw pyopengl imageio pillow \
+	  packaging tyro docstring-parser typeguard rich markdown-it-py mdurl pygments
+	@du -sh wheelhouse
+
+clean:
+	rm -rf $(VENV) .venv-min wheelhouse quickstart dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,40 @@
+"""Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.
+
+Public names are loaded when they are used, so that importing omrl is quick. Where gymnasium is installed its ids
+(`omrl/HalfCheetahVel-v0`, ...) are registered; there is no other side effect.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omrl.behaviour.collect import collect
+    from omrl.data import MetaDataset
+    from omrl.errors import OmrlError
+    from omrl.families import FAMILIES, Task, TaskFamily
+
+__version__ = "0.1.0"
+__all__ = ["FAMILIES", "MetaDataset", "OmrlError", "Task", "TaskFamily", "collect"]
+
+_HOME = {
+    "FAMILIES": "omrl.families",
+    "MetaDataset": "omrl.data",
+    "OmrlError": "omrl.errors",
+    "Task": "omrl.families",
+    "TaskFamily": "omrl.families",
+    "collect": "omrl.behaviour.collect",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'omrl' has no attribute {name!r}")
+
+
+if util.find_spec("gymnasium") is not None:
+    from omrl.families import register
+
+    register()

@@ -1,0 +1,5 @@
+"""`python -m omrl` is `omrl`."""
+
+from omrl.cli import main
+
+main()

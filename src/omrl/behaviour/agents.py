@@ -1,0 +1,324 @@
+"""Train one SAC agent per task, all at once: a population of learners over one batched simulator.
+
+One round of the loop steps every environment once and updates every agent. On a GPU the updates of a round run while
+the CPU simulates: actions are queued first, the updates after them, and the transitions of the round reach the replay
+memory behind the updates. The order of the data is the same on every device, so a run depends on its seed alone.
+
+Work that is interrupted goes on from its last save. The replay memory is saved as append-only chunks, so that a save
+costs what was added since the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.func import vmap
+
+from omrl.behaviour.policies import Array, to_half
+from omrl.behaviour.sac import SACConfig, build
+from omrl.engine import Batch, Population
+from omrl.errors import OmrlError
+from omrl.families import Task, TaskFamily
+from omrl.files import replacing
+from omrl.progress import Meter
+
+SAVE_SECONDS = 30.0
+REPORT_ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class AgentsConfig:
+    """How the behaviour agents of a family are trained."""
+
+    steps: int = 200_000
+    """Environment steps of each agent."""
+    checkpoints: tuple[int, ...] = (0, 20_000, 60_000, 200_000)
+    """Steps at which the policies are kept; 0 is the untrained policy, the last one the expert."""
+    envs_per_task: int = 4
+    """Environments of one task stepped together, all by the same agent."""
+    episode_steps: int = 200
+    """Length of training episodes."""
+    random_steps: int = 2_000
+    """First steps of each agent, with uniformly random actions and no updates."""
+    updates_per_step: float = 1.0
+    """Updates of each agent per environment step of it."""
+    same_start: bool = True
+    """Whether the agents of all tasks start from the same weights."""
+    seed: int = 0
+    """Seed of weights, actions and resets."""
+    sac: SACConfig = field(default_factory=SACConfig)
+    """The algorithm's own hyperparameters."""
+
+    def __post_init__(self) -> None:
+        if not self.checkpoints or min(self.checkpoints) < 0 or max(self.checkpoints) > self.steps:
+            raise OmrlError(f"Checkpoints must lie between 0 and the {self.steps} steps of training.")
+        for name in ("steps", "envs_per_task", "episode_steps"):
+            if getattr(self, name) < 1:
+                raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):
+            raise OmrlError(f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task.")
+
+
+class Replay:
+    """Transitions of every agent on the device, [P, capacity, width]: obs, act, rew, term, next_obs side by side."""
+
+    def __init__(self, agents: int, capacity: int, obs_dim: int, act_dim: int, device: torch.device) -> None:
+        self.widths = (obs_dim, act_dim, 1, 1, obs_dim)
+        self.rows = torch.zeros(agents, capacity, sum(self.widths), device=device)
+        # On the device, so that a captured graph samples from what is there at replay time.
+        self.filled = torch.zeros((), device=device)
+        self.count = 0
+
+    def add(self, rows: Tensor) -> None:
+        """Append [P, k, width]."""
+        self.rows[:, self.count : self.count + rows.shape[1]] = rows.to(self.rows.device, non_blocking=True)
+        self.count += rows.shape[1]
+        self.filled.fill_(self.count)
+
+    def draw(self, generator: torch.Generator, batch_size: int) -> Batch:
+        """Uniform with replacement: dict of [P, B, ...]."""
+        agents, _, width = self.rows.shape
+        uniform = torch.rand(agents, batch_size, 1, generator=generator, device=self.rows.device)
+        index = (uniform * self.filled).long().expand(-1, -1, width)
+        obs, act, rew, term, next_obs = torch.gather(self.rows, 1, index).split(self.widths, dim=-1)
+        return {"obs": obs, "act": act, "rew": rew.squeeze(-1), "term": term.squeeze(-1), "next_obs": next_obs}
+
+
+class Trainer:
+    """The loop of `train`, with everything that a save must hold as its state."""
+
+    def __init__(self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path) -> None:
+        self.family, self.tasks, self.config, self.work = family, tasks, config, work
+        self.agents, self.envs = len(tasks), config.envs_per_task
+        seeds = [config.seed + (0 if config.same_start else i) for i in range(self.agents)]
+        learners, self.sac = build(family.obs_dim, family.act_dim, config.sac, seeds)
+        self.population = Population(
+            learners,
+            self.sac.loss,
+            learning_rate={
+                "": config.sac.learning_rate,
+                "log_temperature": config.sac.temperature_learning_rate,
+            },
+            targets=["critic"],
+            tau=config.sac.tau,
+            seed=config.seed,
+            device=device,
+        )
+        self.device = self.population.device
+        self.replay = Replay(self.agents, config.steps, family.obs_dim, family.act_dim, self.device)
+        self._seen = torch.ones(family.obs_dim)
+        self._seen[list(config.sac.ignored_observations)] = 0.0
+        self._act = vmap(self.sac.act)
+        total = self.agents * self.envs
+        self.simulator = family.simulator([task for task in tasks for _ in range(self.envs)])
+        self.round = 0
+        self.update_debt = 0.0
+        self.saved_chunks = 0
+        self._saved_rows = 0
+        self._finished: list[tuple[int, float, float]] = []
+        self.episode = np.zeros(total, dtype=np.int64)
+        self.episode_step = np.zeros(total, dtype=np.int64)
+        self.episode_return = np.zeros(total)
+        self.recent_return = np.full(self.agents, np.nan)
+        self._reset(np.arange(total))
+
+    # -- one round ---------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each agent so far."""
+        return self.round * self.envs
+
+    def run_round(self) -> None:
+        """Act, update while simulating, remember."""
+        config = self.config
+        obs = torch.from_numpy(self.simulator.observe()).view(self.agents, self.envs, -1) * self._seen
+        actions = self._choose(obs)
+        if self.steps >= config.random_steps:
+            self.update_debt += config.updates_per_step * self.envs
+            while self.update_debt >= 1.0:
+                self.population.step(self._draw)
+                self.update_debt -= 1.0
+        act = actions()
+        step = self.simulator.step(act.reshape(self.agents * self.envs, -1).numpy())
+        reward = step.extras.get("rewards_dense", step.rewards)
+        self._remember(obs, act, reward, step.terminations, step.obs)
+        self._end_episodes(step.rewards, step.terminations)
+        self.round += 1
+
+    def _choose(self, obs: Tensor) -> Any:
+        """Queue the actions; the returned function waits for them and nothing else."""
+        generator = self.population.generator
+        shape = (self.agents, self.envs, self.family.act_dim)
+        if self.steps < self.config.random_steps:
+            actions = torch.rand(shape, generator=generator, device=self.device) * 2.0 - 1.0
+        else:
+            noise = torch.randn(shape, generator=generator, device=self.device)
+            with torch.no_grad():
+                actions, _ = self._act(self.population.params, obs.to(self.device), noise)
+        if self.device.type != "cuda":
+            return lambda: actions
+        host = torch.empty(shape, pin_memory=True)
+        host.copy_(actions, non_blocking=True)
+        ready = torch.cuda.Event()
+        ready.record()
+
+        def wait() -> Tensor:
+            ready.synchronize()
+            return host
+
+        return wait
+
+    def _draw(self, generator: torch.Generator) -> tuple[Batch, Batch]:
+        batch_size = self.config.sac.batch_size
+        batch = self.replay.draw(generator, batch_size)
+        shape = (self.agents, batch_size, self.family.act_dim)
+        noise = {name: torch.randn(shape, generator=generator, device=self.device) for name in ("act", "next_act")}
+        return batch, noise
+
+    def _remember(self, obs: Tensor, act: Tensor, rew: Array, term: Array, next_obs: Array) -> None:
+        shape = (self.agents, self.envs, -1)
+        rows = torch.cat(
+            [
+                obs,
+                act,
+                torch.from_numpy(rew).view(shape),
+                torch.from_numpy(term.astype(np.float32)).view(shape),
+                torch.from_numpy(next_obs).view(shape) * self._seen,
+            ],
+            dim=-1,
+        )
+        self.replay.add(rows.pin_memory() if self.device.type == "cuda" else rows)
+
+    def _end_episodes(self, rewards: Array, terminations: Array) -> None:
+        """Score what ended, at the family's horizon, and start it again."""
+        self.episode_return += np.where(self.episode_step < self.family.horizon, rewards, 0.0)
+        self.episode_step += 1
+        ended = np.flatnonzero(terminations | (self.episode_step >= self.config.episode_steps))
+        if not ended.size:
+            return
+        for env in ended:
+            task = int(env) // self.envs
+            self.recent_return[task] = self.episode_return[env]
+            self._finished.append((task, self.steps + self.envs, float(self.episode_return[env])))
+        self.episode[ended] += 1
+        self._reset(ended)
+
+    def _reset(self, which: Array) -> None:
+        # A fresh generator per environment and episode: nothing to save, and no draw depends on another environment.
+        generators = [np.random.default_rng([self.config.seed, 0, int(env), int(self.episode[env])]) for env in which]
+        self.simulator.reset(which, generators)
+        self.episode_step[which] = 0
+        self.episode_return[which] = 0.0
+
+    def actor(self) -> dict[str, Array]:
+        """All agents' actor weights as they are stored, blind to the observations that the agents ignore."""
+        params = {
+            name.removeprefix("actor."): value.detach().cpu().numpy().copy()
+            for name, value in self.population.params.items()
+            if name.startswith("actor.")
+        }
+        params["weight.0"] *= self._seen.numpy()[None, :, None]
+        return to_half(params, shared=self.config.same_start and self.steps <= self.config.random_steps)
+
+    # -- saving and going on -----------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Append the new part of the replay memory, then replace the state."""
+        new = self.replay.rows[:, self._saved_rows : self.replay.count].cpu().contiguous()
+        chunk = {"rows": new, "returns": torch.tensor(self._finished, dtype=torch.float64).reshape(-1, 3)}
+        with replacing(self._chunk(self.saved_chunks)) as temporary:
+            save_file(chunk, temporary)
+        self.saved_chunks += 1
+        self._saved_rows = self.replay.count
+        self._finished = []
+        state = {key: value.detach().cpu().contiguous() for key, value in self.population.state().items()}
+        arrays = ("episode", "episode_step", "episode_return", "recent_return")
+        state |= {name: torch.from_numpy(getattr(self, name).copy()) for name in arrays}
+        state["simulator"] = torch.from_numpy(self.simulator.get_state().copy())
+        counters = {"round": self.round, "update_debt": self.update_debt, "saved_chunks": self.saved_chunks}
+        with replacing(self.work / "state.safetensors") as temporary:
+            save_file(state, temporary, metadata={"counters": json.dumps(counters)})
+
+    def resume(self) -> None:
+        """Go on from the last save, if there is one."""
+        path = self.work / "state.safetensors"
+        if not path.exists():
+            return
+        with safe_open(path, framework="pt") as file:
+            counters = json.loads(file.metadata()["counters"])
+        state = load_file(path)
+        self.population.load_state(state)
+        for name in ("episode", "episode_step", "episode_return", "recent_return"):
+            getattr(self, name)[:] = state[name].numpy()
+        self.simulator.set_state(state["simulator"].numpy())
+        self.round, self.update_debt = counters["round"], counters["update_debt"]
+        self.saved_chunks = counters["saved_chunks"]
+        for i in range(self.saved_chunks):
+            self.replay.add(load_file(self._chunk(i))["rows"])
+        self._saved_rows = self.replay.count
+
+    def _chunk(self, i: int) -> Path:
+        return self.work / f"replay-{i:05d}.safetensors"
+
+    def returns(self) -> Array:
+        """Every finished training episode as (task, step, return), in order; call after `save`."""
+        parts = [load_file(self._chunk(i))["returns"].numpy() for i in range(self.saved_chunks)]
+        return np.concatenate(parts)
+
+
+def train(
+    family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path
+) -> tuple[Mapping[int, Mapping[str, Array]], Array]:
+    """Actor weights of every checkpoint and the returns of all training episodes; goes on where `work` left off."""
+    trainer = Trainer(family, tasks, config, device, work)
+    trainer.resume()
+    saved_at = time.monotonic()
+    total = config.steps * len(tasks)
+    with Meter(f"training {len(tasks)} agents", total, trainer.steps * len(tasks)) as meter:
+        while True:
+            if trainer.steps in config.checkpoints:
+                with replacing(_snapshot(work, trainer.steps)) as temporary:
+                    save_file({k: torch.from_numpy(v) for k, v in trainer.actor().items()}, temporary)
+            if trainer.steps >= config.steps:
+                break
+            trainer.run_round()
+            if trainer.round % REPORT_ROUNDS == 0:
+                done = trainer.steps * len(tasks)
+                meter.update(done, _status(trainer, meter.rate))
+                if time.monotonic() - saved_at > SAVE_SECONDS:
+                    trainer.save()
+                    saved_at = time.monotonic()
+        meter.update(total, _status(trainer, meter.rate))
+    failed = [task.name for task, alive in zip(tasks, trainer.population.alive.tolist(), strict=True) if not alive]
+    if failed:
+        raise OmrlError(f"The agents of {', '.join(failed)} diverged; lower the learning rate.")
+    trainer.save()
+    trainer.simulator.close()
+    checkpoints = {step: load_file(_snapshot(work, step)) for step in config.checkpoints}
+    return {step: {k: v.numpy() for k, v in w.items()} for step, w in checkpoints.items()}, trainer.returns()
+
+
+def _snapshot(work: Path, step: int) -> Path:
+    return work / f"actors-{step:07d}.safetensors"
+
+
+def _status(trainer: Trainer, rate: float) -> str:
+    recent = trainer.recent_return[~np.isnan(trainer.recent_return)]
+    returns = f", return mean {recent.mean():.2f} worst {recent.min():.2f}" if recent.size else ""
+    return f"{rate:,.0f} steps/s{returns}"
+
+
+def describe(config: AgentsConfig) -> dict[str, Any]:
+    """The configuration as JSON."""
+    return json.loads(json.dumps(asdict(config)))  # type: ignore[no-any-return]

@@ -1,0 +1,313 @@
+"""Step 1 of the flow: train the behaviour agents of a family and log their checkpoints as a meta-dataset.
+
+    omrl collect half-cheetah-vel --out data/half-cheetah-vel
+
+Two stages, each of which goes on after an interruption: the agents are trained into behaviour policies, and the
+policies are rolled out. The second stage alone rebuilds a data set from published policies (`--from-policies`).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tyro.conf import Positional
+
+from omrl.data import MetaDataset, MetaDatasetWriter
+from omrl.errors import OmrlError
+from omrl.families import Task, TaskFamily, get_family
+from omrl.files import replacing, write_json
+
+# torch takes seconds to import, and `--help` needs none of it: what needs torch is imported where it is used.
+
+# Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
+ROLLOUT_TASKS = 25
+CURVE_POINTS = 50
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Train one SAC agent per task and log their checkpoints; what is left out comes from the family's preset."""
+
+    family: Positional[str]
+    """Task family, as listed by `omrl families`."""
+    out: Path
+    """Folder of the new meta-dataset."""
+    schedule: str = "default"
+    """`default`, or `paper`: the checkpoints and episodes of the paper's table of data sets."""
+    steps: int | None = None
+    """Environment steps of each agent."""
+    checkpoints: tuple[int, ...] | None = None
+    """Steps at which policies are kept and logged: 0 is untrained, the last is the expert."""
+    episodes: int | None = None
+    """Full-length episodes per task and checkpoint; more of them where they end early, for the same number of rows."""
+    envs_per_task: int | None = None
+    """Environments of one task that its agent steps together."""
+    tasks: int | None = None
+    """Only so many tasks, spread evenly over the family's list."""
+    seed: int = 0
+    """Seed of everything."""
+    different_starts: bool = False
+    """Start every agent from weights of its own instead of the same for all tasks."""
+    device: str = "auto"
+    """Where the agents learn: auto, cpu or cuda."""
+    from_policies: bool = False
+    """Rebuild the data from stored policies by simulation alone."""
+    policies: Path = Path("policies")
+    """Where `--from-policies` finds a folder named after the family."""
+    expert_only: bool = False
+    """Log the last checkpoint alone."""
+    plot: bool = False
+    """Also draw learning curves and, for the point robots, trajectories (needs `omrl[plot]`)."""
+    force: bool = False
+    """Replace what is there."""
+    dry_run: bool = False
+    """Print what would run, and stop."""
+
+
+def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
+    """Step 1 from Python: takes what the command takes, such as `collect("ant-fwd-back", "data/ant", seed=1)`."""
+    return run(Collect(family, Path(out), **options))
+
+
+def run(args: Collect) -> MetaDataset | None:
+    """Run step 1; an interrupted run goes on when it is started again with the same arguments."""
+    from omrl.behaviour.policies import PolicyFiles
+
+    family = get_family(args.family)
+    out = args.out.absolute()
+    work = out.parent / f".{out.name}.collect"
+    if args.from_policies:
+        stored = PolicyFiles.open(args.policies / family.name)
+        if stored.family.name != family.name:
+            raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
+        episodes = args.episodes or preset(family, args.schedule)[1]
+        tasks = _spread(stored.tasks, args.tasks)
+        plan = _plan(family, tasks, stored.source, episodes, args)
+        config = None
+    else:
+        config, episodes = _settings(family, args)
+        tasks = _spread(family.tasks, args.tasks)
+        plan = _plan(family, tasks, _training_source(config), episodes, args)
+    if args.dry_run:
+        print(json.dumps(plan, indent=2))
+        return None
+    if _finished(out, plan, args.force):
+        print(f"{out} is there already, made with these arguments.")
+    else:
+        _open_work(work, plan, args.force)
+        if config is not None:
+            stored = _train(family, tasks, config, _device(args.device), work)
+        _log_rollouts(stored, tasks, plan, episodes, out, args)
+    _keep_policies(work, out)
+    dataset = MetaDataset.open(out)
+    if args.plot:
+        from omrl.behaviour.plots import plot
+
+        for path in plot(dataset, out):
+            print(f"drew {path}")
+    return dataset
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def preset(family: TaskFamily, schedule: str = "default") -> tuple[Any, int]:
+    """AgentsConfig and episodes per checkpoint of a family, from presets.toml."""
+    from omrl.behaviour.agents import AgentsConfig
+    from omrl.behaviour.sac import SACConfig
+
+    table = tomllib.loads(resources.files("omrl").joinpath("presets.toml").read_text())["behaviour"][family.name]
+    schedules: dict[str, dict[str, Any]] = {"default": {}, "paper": table.pop("paper")}
+    if schedule not in schedules:
+        raise OmrlError(f"There is no schedule {schedule!r}; there are {' and '.join(schedules)}.")
+    table |= schedules[schedule]
+    if isinstance(spacing := table["checkpoints"], dict):
+        table["checkpoints"] = [0, *range(spacing["first"], spacing["last"] + 1, spacing["every"])]
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    episodes = values.pop("episodes")
+    own = {f.name for f in fields(AgentsConfig)} - {"sac"}
+    sac = SACConfig(**{key: value for key, value in values.items() if key not in own})
+    return AgentsConfig(**{key: value for key, value in values.items() if key in own}, sac=sac), episodes
+
+
+def _settings(family: TaskFamily, args: Collect) -> tuple[Any, int]:
+    config, episodes = preset(family, args.schedule)
+    changes: dict[str, Any] = {"seed": args.seed, "same_start": not args.different_starts}
+    if args.steps is not None:
+        changes["steps"] = args.steps
+        if args.checkpoints is None:
+            # Keep the preset's proportions, on whole rounds.
+            envs = args.envs_per_task or config.envs_per_task
+            scaled = (round(c * args.steps / config.steps / envs) * envs for c in config.checkpoints)
+            changes["checkpoints"] = tuple(sorted(set(scaled)))
+            changes["random_steps"] = min(config.random_steps, args.steps // 4)
+    if args.checkpoints is not None:
+        changes["checkpoints"] = tuple(sorted(set(args.checkpoints)))
+    if args.envs_per_task is not None:
+        changes["envs_per_task"] = args.envs_per_task
+    if args.episodes is not None and args.episodes < 1:
+        raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
+    return replace(config, **changes), args.episodes or episodes
+
+
+def _spread(tasks: Sequence[Task], count: int | None) -> tuple[Task, ...]:
+    if count is None:
+        return tuple(tasks)
+    if not 1 <= count <= len(tasks):
+        raise OmrlError(f"--tasks must be between 1 and the {len(tasks)} tasks there are, not {count}.")
+    return tuple(tasks[i] for i in np.linspace(0, len(tasks) - 1, count).round().astype(int))
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise OmrlError(f"There is no device {name!r} here ({str(error).splitlines()[0].rstrip('.')}).") from error
+    return name
+
+
+def _training_source(config: Any) -> dict[str, Any]:
+    from omrl.behaviour.agents import describe
+
+    return {"algorithm": "SAC, one agent per task", "seed": config.seed, "agents": describe(config)}
+
+
+def _plan(
+    family: TaskFamily, tasks: Sequence[Task], source: Mapping[str, Any], episodes: int, args: Collect
+) -> dict[str, Any]:
+    """What the data will be, as JSON; two runs with the same plan make the same data set."""
+    steps = source["agents"]["checkpoints"]
+    logged = [steps[-1]] if args.expert_only else list(steps)
+    rollout = {"checkpoints": logged, "episodes": episodes, "seed": args.seed}
+    return {"family": family.name, "tasks": [task.name for task in tasks], **source, "rollout": rollout}
+
+
+def _finished(out: Path, plan: Mapping[str, Any], force: bool) -> bool:
+    if not out.exists() or force:
+        return False
+    dataset = MetaDataset.open(out)
+    same = {key: value for key, value in dataset.manifest.source.items() if key != "versions"} == plan
+    if not same:
+        raise OmrlError(f"{out} holds a data set made with other arguments; choose another --out, or use --force.")
+    return True
+
+
+def _open_work(work: Path, plan: Mapping[str, Any], force: bool) -> None:
+    record = work / "plan.json"
+    if force and work.exists():
+        shutil.rmtree(work)
+    if record.exists() and json.loads(record.read_text()) != plan:
+        raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
+    work.mkdir(parents=True, exist_ok=True)
+    write_json(record, plan)
+
+
+# -- the two stages --------------------------------------------------------------------------------------------------
+
+
+def _train(family: TaskFamily, tasks: Sequence[Task], config: Any, device: str, work: Path) -> Any:
+    from omrl.behaviour.agents import train
+    from omrl.behaviour.policies import INDEX, PolicyFiles
+
+    folder = work / "policies"
+    if not (folder / INDEX).exists():
+        checkpoints, returns = train(family, tasks, config, device, work)
+        folder.mkdir(exist_ok=True)
+        _write_curve(folder / "learning-curve.csv", tasks, config.steps, returns)
+        PolicyFiles.write(folder, family, tasks, checkpoints, _training_source(config))
+    return PolicyFiles.open(folder)
+
+
+def _write_curve(path: Path, tasks: Sequence[Task], steps: int, returns: np.ndarray[Any, Any]) -> None:
+    """Mean training return of every task in equal stretches of training."""
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["task", "step", "return"])
+        width = steps / CURVE_POINTS
+        bins = np.minimum((returns[:, 1] / width).astype(int), CURVE_POINTS - 1)
+        for index, task in enumerate(tasks):
+            for b in range(CURVE_POINTS):
+                chosen = returns[(returns[:, 0] == index) & (bins == b), 2]
+                if chosen.size:
+                    rows.writerow([task.name, round((b + 1) * width), f"{chosen.mean():.5g}"])
+
+
+def _log_rollouts(
+    stored: Any, tasks: Sequence[Task], plan: Mapping[str, Any], episodes: int, out: Path, args: Collect
+) -> None:
+    from omrl.behaviour.rollout import roll_out
+    from omrl.progress import Meter
+
+    family, steps = stored.family, plan["rollout"]["checkpoints"]
+    split = family.splits["paper"]
+    names = {task.name for task in tasks}
+    writer = MetaDatasetWriter(
+        out,
+        tasks=tasks,
+        observation_dim=family.obs_dim,
+        action_dim=family.act_dim,
+        action_low=[-1.0] * family.act_dim,
+        action_high=[1.0] * family.act_dim,
+        varies=family.varies,
+        split={
+            side: [family.tasks[i].name for i in getattr(split, side) if family.tasks[i].name in names]
+            for side in ("train", "test")
+        },
+        family=family.name,
+        horizon=family.horizon,
+        source={**plan, "versions": {name: metadata.version(name) for name in ("omrl", "numpy", "mujoco")}},
+        force=args.force,
+    )
+    order = [task.name for task in stored.tasks]
+    with Meter(f"rolling out {len(steps)} checkpoints", len(tasks)) as meter:
+        for start in range(0, len(tasks), ROLLOUT_TASKS):
+            chunk = tasks[start : start + ROLLOUT_TASKS]
+            if not all(writer.done(task.name) for task in chunk):
+                rows = [order.index(task.name) for task in chunk]
+                parts = []
+                for step in steps:
+                    weights, biases = ([layer[rows] for layer in kind] for kind in stored.weights(step))
+                    seed = (plan["rollout"]["seed"], step)
+                    parts.append(roll_out(family, chunk, weights, biases, episodes=episodes, seed=seed))
+                for i, task in enumerate(chunk):
+                    _write_task(writer, task.name, steps, [part[i] for part in parts], family.horizon)
+            meter.update(start + len(chunk))
+    writer.finish()
+
+
+def _write_task(
+    writer: MetaDatasetWriter, name: str, steps: Sequence[int], parts: Sequence[dict[str, Any]], horizon: int
+) -> None:
+    """One task's rows of all checkpoints; the untrained and the last policy give the reference returns."""
+    first_episode = 0
+    for step, part in zip(steps, parts, strict=True):
+        part["policy_step"] = np.full(len(part["rewards"]), step, dtype=np.int32)
+        part["episode"] = part["episode"] + np.int32(first_episode)
+        first_episode = int(part["episode"][-1]) + 1
+    arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    scores = [
+        float(part["rewards"][part["step"] < horizon].sum() / (part["step"] == 0).sum()) for part in (parts[0], parts[-1])
+    ]
+    writer.write(name, arrays, {"random": scores[0] if steps[0] == 0 else None, "expert": scores[1]})
+
+
+def _keep_policies(work: Path, out: Path) -> None:
+    """Put the policies beside the data they made, then drop the working folder."""
+    trained = work / "policies"
+    if trained.is_dir():
+        shutil.rmtree(out / "policies", ignore_errors=True)
+        trained.rename(out / "policies")
+    shutil.rmtree(work, ignore_errors=True)

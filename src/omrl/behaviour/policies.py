@@ -1,0 +1,133 @@
+"""Behaviour policies as files: the data set in small.
+
+    policies/half-cheetah-vel/
+      policies.json              family, tasks, checkpoint steps, how they were trained, size and sha256 of every file
+      step-0000000.safetensors   actor weights in half precision, stacked over tasks (one row where all tasks share it)
+      step-0050000.safetensors   ...
+
+A policy acts with exactly the stored half-precision weights, so a data set rebuilt from the files is the data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from omrl.errors import OmrlError
+from omrl.families import Task, TaskFamily, get_family
+from omrl.files import write_json
+from omrl.nets import LOG_STD_MAX, LOG_STD_MIN
+
+SCHEMA = 1
+INDEX = "policies.json"
+Array = np.ndarray[Any, Any]
+
+
+def checkpoint_file(step: int) -> str:
+    """Name of the file that holds all tasks' actors after `step` environment steps each."""
+    return f"step-{step:07d}.safetensors"
+
+
+def sample_actions(weights: Sequence[Array], biases: Sequence[Array], obs: Array, noise: Array) -> Array:
+    """Actions of many tasks' policies: obs [T, E, S], weights [T, in, out], noise [T, E, A].
+
+    numpy on purpose: it multiplies task by task, so a task's actions have the same bits whichever other tasks are
+    rolled out beside it.
+    """
+    x = obs
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        x = np.maximum(np.matmul(x, weight) + bias, 0.0)
+    mean, raw = np.split(np.matmul(x, weights[-1]) + biases[-1], 2, axis=-1)
+    log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (np.tanh(raw) + 1.0)
+    actions: Array = np.tanh(mean + np.exp(log_std) * noise)
+    return actions
+
+
+@dataclass(frozen=True)
+class PolicyFiles:
+    """A folder of behaviour policies: one family, some of its tasks, some checkpoints."""
+
+    folder: Path
+    family: TaskFamily
+    tasks: tuple[Task, ...]
+    steps: tuple[int, ...]
+    source: Mapping[str, Any]
+
+    @classmethod
+    def write(
+        cls,
+        folder: Path,
+        family: TaskFamily,
+        tasks: Sequence[Task],
+        checkpoints: Mapping[int, Mapping[str, Array]],
+        source: Mapping[str, Any],
+    ) -> PolicyFiles:
+        """Write stacked actor weights of every checkpoint, then the index."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {}
+        for step, weights in checkpoints.items():
+            path = folder / checkpoint_file(step)
+            save_file({name: np.ascontiguousarray(w) for name, w in weights.items()}, path)
+            files[str(step)] = {"file": path.name, **fingerprint(path)}
+        index = {
+            "schema": SCHEMA,
+            "family": family.name,
+            "tasks": [task.to_json() for task in tasks],
+            "checkpoints": files,
+            "source": dict(source),
+        }
+        write_json(folder / INDEX, index)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> PolicyFiles:
+        """Read the index and check every file against its recorded size and sha256."""
+        path = folder / INDEX
+        if not path.is_file():
+            raise OmrlError(f"{folder} holds no behaviour policies: {INDEX} is missing.")
+        try:
+            index = json.loads(path.read_text())
+            if index["schema"] != SCHEMA:
+                raise OmrlError(f"{path} has schema {index['schema']!r}; this version of omrl reads schema {SCHEMA}.")
+            tasks = tuple(Task.from_json(entry) for entry in index["tasks"])
+            for step, entry in index["checkpoints"].items():
+                file = folder / checkpoint_file(int(step))
+                if not file.is_file():
+                    raise OmrlError(f"{path} names {file.name}, which is missing.")
+                if fingerprint(file) != {key: entry[key] for key in ("bytes", "sha256")}:
+                    raise OmrlError(f"{file} does not match the size and sha256 that {INDEX} records: it was altered.")
+            steps = tuple(sorted(int(step) for step in index["checkpoints"]))
+            return cls(folder, get_family(index["family"]), tasks, steps, index["source"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise OmrlError(f"{path} is not a valid index of behaviour policies ({error}).") from error
+
+    def weights(self, step: int) -> tuple[list[Array], list[Array]]:
+        """Weights and biases of all tasks at one checkpoint, in single precision: lists over layers of [T, in, out]."""
+        stored = load_file(self.folder / checkpoint_file(step))
+        layers = len(stored) // 2
+
+        def layer(kind: str, i: int) -> Array:
+            array = stored[f"{kind}.{i}"].astype(np.float32)
+            return np.broadcast_to(array, (len(self.tasks), *array.shape[1:]))
+
+        return [layer("weight", i) for i in range(layers)], [layer("bias", i) for i in range(layers)]
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Size and sha256 of a file, as both indexes record them."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def to_half(weights: Mapping[str, Array], shared: bool) -> dict[str, Array]:
+    """Stacked actor weights as they are stored: half precision, and a single row where every task has the same."""
+    return {name: w[:1].astype(np.float16) if shared else w.astype(np.float16) for name, w in weights.items()}
+
+

@@ -1,0 +1,136 @@
+"""The command line: thin, and quick to answer. What a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
+
+from omrl.behaviour.collect import Collect
+from omrl.data.commands import DataCommand
+from omrl.errors import OmrlError
+
+
+@dataclass(frozen=True)
+class Families:
+    """List the task families."""
+
+    json: bool = False
+    """Print JSON for programs instead of a table."""
+
+
+@dataclass(frozen=True)
+class Render:
+    """Draw a picture of each family."""
+
+    out: Positional[Path]
+    """Folder for the pictures."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Look at, check, import and export meta-datasets."""
+
+    command: DataCommand
+
+
+Command = (
+    Annotated[Families, subcommand("families")]
+    | Annotated[Render, subcommand("render")]
+    | Annotated[Data, subcommand("data")]
+    | Annotated[Collect, subcommand("collect")]
+)
+
+
+def run(command: Families | Render | Data | Collect) -> None:
+    """Run a parsed command."""
+    match command:
+        case Families():
+            list_families(command.json)
+        case Render():
+            from omrl.families import FAMILIES
+            from omrl.families.pictures import draw
+
+            for family in FAMILIES.values():
+                print(draw(family, command.out))
+        case Data():
+            from omrl.data import commands
+
+            commands.run(command.command)
+        case Collect():
+            from omrl.behaviour.collect import run as collect
+            from omrl.data.commands import Info, info
+
+            if collect(command) is not None:
+                info(Info(command.out))
+
+
+def list_families(as_json: bool) -> None:
+    """Print the table of families, or the same as JSON."""
+    from omrl.families import FAMILIES
+
+    rows = [
+        {
+            "family": family.name,
+            "id": family.env_id,
+            "tasks": len(family.tasks),
+            "splits": {name: {"train": len(s.train), "test": len(s.test)} for name, s in family.splits.items()},
+            "observations": family.obs_dim,
+            "actions": family.act_dim,
+            "horizon": family.horizon,
+            "varies": family.varies,
+            "summary": family.summary,
+        }
+        for family in FAMILIES.values()
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("family", "gymnasium id", "tasks", "train/test", "obs", "act", "horizon", "varies")
+    for row in rows:
+        splits = ", ".join(f"{s['train']}/{s['test']}" for s in row["splits"].values())  # type: ignore[attr-defined]
+        numbers = (row["tasks"], splits, row["observations"], row["actions"], row["horizon"])
+        table.add_row(row["family"], row["id"], *map(str, numbers), row["varies"])  # type: ignore[arg-type]
+    # A pipe has no width to fit: there, every row stays on its line.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def main() -> None:
+    """Parse, run, and turn what a user can mend into one sentence and exit code 2."""
+    command = tyro.cli(
+        Command,  # type: ignore[arg-type]
+        prog="omrl",
+        description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
+        config=(OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff),
+    )
+    try:
+        run(command)
+    except OmrlError as error:
+        sys.exit(_fail(str(error)))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        sys.exit(_fail(f"{error.filename or 'A file'} could not be written: {error.strerror}."))
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on from the last save", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+def _fail(sentence: str) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""`omrl data info | validate | import | export`: what each takes, and what it does.
+
+Importing this module is cheap, so that `--help` is: what does the work is imported by the functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from omrl.data.dataset import MetaDataset
+
+
+@dataclass(frozen=True)
+class Info:
+    """Show what a meta-dataset holds: tasks, rows, returns by quality level, sizes."""
+
+    dir: tyro.conf.Positional[Path]
+    """The meta-dataset's folder."""
+    tasks: bool = False
+    """Also show every task."""
+    json: bool = False
+    """Print JSON for programs instead of tables."""
+
+
+@dataclass(frozen=True)
+class Validate:
+    """Read a whole meta-dataset and check its checksums, every rule on every array, and its statistics."""
+
+    dir: tyro.conf.Positional[Path]
+    """The meta-dataset's folder."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """Turn logs into a meta-dataset.
+
+    csv, npz, hdf5 and parquet are flat tables, one row per transition: one file with a task column, or a folder with
+    one file per task. Columns that are not named by a flag are guessed, and the guess is shown. Minari: a folder with
+    one dataset per task. A file or folder that `omrl data export` wrote needs no flags.
+    """
+
+    src: tyro.conf.Positional[Path]
+    """The file or folder to read."""
+    dir: tyro.conf.Positional[Path]
+    """The meta-dataset to write."""
+    format: Annotated[Literal["csv", "npz", "hdf5", "parquet", "minari"], tyro.conf.arg(name="from")]
+    """The format of SRC."""
+    task: str | None = None
+    """Column that says which task a row belongs to."""
+    episode: str | None = None
+    """Column that numbers the episodes; without one, an episode ends where a flag is set."""
+    step: str | None = None
+    """Column that counts the steps of an episode; it serves only to check that rows are in order."""
+    observations: tuple[str, ...] = ()
+    """Column or columns of the observation."""
+    actions: tuple[str, ...] = ()
+    """Column or columns of the action."""
+    rewards: str | None = None
+    """Column of the reward."""
+    next_observations: tuple[str, ...] = ()
+    """Column or columns of the next observation. Without them it is the next row's observation, and the last row of an
+    episode is dropped, unless it terminates: then its own observation stands in, which nothing bootstraps from."""
+    terminations: str | None = None
+    """Column that is true where the task itself ended the episode (terminals in D4RL); "none" if episodes never end by
+    themselves."""
+    truncations: str | None = None
+    """Column that is true where the log or a time limit ended the episode (timeouts in D4RL)."""
+    policy_step: str | None = None
+    """Column with the training step of the policy that logged the row; it makes the quality levels."""
+    rewards_dense: str | None = None
+    """Column of a denser reward beside the one that is scored."""
+    action_low: tuple[float, ...] = ()
+    """Smallest possible action: one number, or one for each dimension."""
+    action_high: tuple[float, ...] = ()
+    """Largest possible action: one number, or one for each dimension."""
+    varies: Literal["reward", "dynamics", "both"] | None = None
+    """What differs between the tasks."""
+    horizon: int | None = None
+    """How many first steps of an episode make its return; without it, all."""
+    test_tasks: tuple[str, ...] | None = None
+    """The tasks to hold out for testing."""
+    test_fraction: float | None = None
+    """Share of the tasks to hold out, drawn at random."""
+    seed: int = 0
+    """Seed of that draw."""
+    task_params: Path | None = None
+    """JSON file with what is known of each task: {"task": {"parameter": value}}."""
+    force: bool = False
+    """Replace an existing meta-dataset."""
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """The flags given that describe the data."""
+        about_files = ("src", "dir", "format", "force")
+        fields = [field for field in dataclasses.fields(self) if field.name not in about_files]
+        given = [field.name for field in fields if getattr(self, field.name) != field.default]
+        return tuple("--" + name.replace("_", "-") for name in given)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a meta-dataset in an exchange format, without loss.
+
+    hdf5: one flat file. minari: one dataset per task, named omrl/NAME/TASK-v0, where DST is the folder that
+    MINARI_DATASETS_PATH should point to.
+    """
+
+    dir: tyro.conf.Positional[Path]
+    """The meta-dataset's folder."""
+    dst: tyro.conf.Positional[Path]
+    """The file (hdf5) or Minari folder (minari) to write."""
+    format: Annotated[Literal["minari", "hdf5"], tyro.conf.arg(name="to")]
+    """The format of DST."""
+    force: bool = False
+    """Replace an earlier export."""
+
+
+DataCommand = (
+    Annotated[Info, tyro.conf.subcommand("info")]
+    | Annotated[Validate, tyro.conf.subcommand("validate")]
+    | Annotated[Import, tyro.conf.subcommand("import")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+)
+
+
+def run(args: DataCommand) -> None:
+    """Run any of the four commands."""
+    match args:
+        case Info():
+            info(args)
+        case Validate():
+            validate(args)
+        case Import():
+            import_logs(args)
+        case Export():
+            export(args)
+
+
+def info(args: Info) -> None:
+    """Print what a meta-dataset holds; only its manifest is read."""
+    from omrl.data.dataset import MetaDataset
+
+    dataset = MetaDataset.open(args.dir)
+    if args.json:
+        print(json.dumps(summary(dataset)))
+    else:
+        _print_tables(dataset, args.tasks)
+
+
+def summary(dataset: MetaDataset) -> dict[str, Any]:
+    """The manifest as JSON, with totals and mean returns by level."""
+    from omrl.data.manifest import as_plain
+
+    manifest = dataset.manifest
+    return {
+        **as_plain(manifest),
+        "rows": sum(entry.rows for entry in manifest.tasks),
+        "episodes": sum(entry.episodes for entry in manifest.tasks),
+        "bytes": sum(entry.bytes for entry in manifest.tasks),
+        "levels": {level: _mean(_level_returns(dataset, level).values()) for level in dataset.levels},
+    }
+
+
+def _level_returns(dataset: MetaDataset, level: str) -> dict[str, float]:
+    """The mean return of every task at one quality level."""
+    entries = dataset.manifest.tasks
+    if level == "mixed":
+        return {entry.name: entry.returns.mean for entry in entries}
+    return {entry.name: entry.levels[level].mean_return for entry in entries}
+
+
+def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    manifest, facts = dataset.manifest, summary(dataset)
+    split = f"{len(manifest.split.train)} train, {len(manifest.split.test)} test"
+    low, high = ([f"{bound:g}" for bound in bounds] for bounds in (manifest.action_low, manifest.action_high))
+    bounds = f"in [{low[0]}, {high[0]}]" if len({*zip(low, high, strict=True)}) == 1 else "with bounds per dimension"
+    overview = Table(show_header=False, title=str(dataset.path), title_justify="left")
+    overview.add_row("family", manifest.family or "own logs")
+    overview.add_row("varies", manifest.varies)
+    overview.add_row("tasks", f"{len(manifest.tasks)} ({split})")
+    overview.add_row("rows", f"{facts['rows']:,} in {facts['episodes']:,} episodes")
+    overview.add_row("observations", f"{manifest.observation_dim} numbers")
+    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}")
+    overview.add_row("return", "over the whole episode" if not manifest.horizon else f"over {manifest.horizon} steps")
+    overview.add_row("size", f"{facts['bytes'] / 1e6:,.1f} MB")
+    # A pipe has no width to fit into: there every row stays on its line.
+    console = Console(soft_wrap=True)
+    console.print(overview)
+
+    returns = {level: _level_returns(dataset, level) for level in dataset.levels}
+    levels = Table(title="mean return by level", title_justify="left")
+    for heading in ("level", "mean over tasks", "worst task", "best task"):
+        levels.add_column(heading, justify="left" if heading == "level" else "right")
+    for level, values in returns.items():
+        numbers = (_mean(values.values()), min(values.values()), max(values.values()))
+        levels.add_row(level, *(f"{number:.2f}" for number in numbers))
+    console.print(levels)
+
+    if tasks:
+        table = Table(title="tasks", title_justify="left")
+        for heading in ("task", "split", "rows", "episodes", *returns, "params"):
+            table.add_column(heading, justify="right" if heading in ("rows", "episodes", *returns) else "left")
+        for entry in manifest.tasks:
+            parts = [part for part, names in dataset.split.items() if entry.name in names]
+            params = json.dumps(entry.params)
+            table.add_row(
+                entry.name,
+                "+".join(parts) or "-",
+                f"{entry.rows:,}",
+                f"{entry.episodes:,}",
+                *(f"{values[entry.name]:.2f}" for values in returns.values()),
+                params if len(params) <= 60 else params[:57] + "...",
+            )
+        console.print(table)
+
+
+def _mean(values: Any) -> float:
+    numbers = list(values)
+    return float(sum(numbers) / len(numbers))
+
+
+def validate(args: Validate) -> None:
+    """Check everything there is to check; the first problem is the error."""
+    from omrl.data.dataset import MetaDataset
+
+    dataset = MetaDataset.open(args.dir)
+    dataset.validate()
+    rows = sum(entry.rows for entry in dataset.manifest.tasks)
+    print(f"OK: {len(dataset.tasks)} tasks, {rows:,} rows")
+
+
+def import_logs(args: Import) -> None:
+    """Write a meta-dataset from logs in another format."""
+    from omrl.data import interchange
+
+    dataset = interchange.read(args)
+    rows = sum(entry.rows for entry in dataset.manifest.tasks)
+    print(f"wrote {args.dir}: {len(dataset.tasks)} tasks, {rows:,} rows")
+
+
+def export(args: Export) -> None:
+    """Write a meta-dataset in an exchange format."""
+    from omrl.data import interchange
+    from omrl.data.dataset import MetaDataset
+
+    interchange.write(MetaDataset.open(args.dir), args.dst, args.format, force=args.force)
+    print(f"wrote {args.dst}")

@@ -1,0 +1,40 @@
+"""Meta-datasets from and to other formats, one file per format."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from omrl.data.commands import Import
+from omrl.data.dataset import MetaDataset
+from omrl.errors import OmrlError
+
+
+def read(args: Import) -> MetaDataset:
+    """Import `args.src` into the new meta-dataset `args.dir`."""
+    if not args.src.exists():
+        raise OmrlError(f"{args.src} does not exist")
+    dataset: MetaDataset = import_module(f"{__name__}.{args.format}").read_dataset(args)
+    return dataset
+
+
+def write(dataset: MetaDataset, dst: Path, format: str, force: bool = False) -> None:
+    """Export a whole meta-dataset to `dst`."""
+    if dataset.is_view:
+        raise OmrlError("only a whole meta-dataset can be exported; save this view first")
+    import_module(f"{__name__}.{format}").write_dataset(dataset, dst, force)
+
+
+def optional(module: str, extra: str) -> ModuleType:
+    """Import a package that one of omrl's extras brings."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise OmrlError(f'{module} is not installed; run: pip install "omrl[{extra}]"') from error
+
+
+def refuse_flags(args: Import) -> None:
+    """For sources that describe themselves: a flag that would be ignored is a mistake."""
+    if args.described:
+        raise OmrlError(f"{args.src} was exported by omrl and describes itself; leave out {', '.join(args.described)}")

@@ -1,0 +1,67 @@
+"""Parquet tables; a column of lists of one length is an array of several dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omrl.data.commands import Import
+from omrl.data.dataset import MetaDataset
+from omrl.data.interchange import optional
+from omrl.data.interchange.tables import Column, Format, read_tables
+from omrl.errors import OmrlError
+
+
+def read_dataset(args: Import) -> MetaDataset:
+    """Import parquet files."""
+    optional("pyarrow.parquet", "parquet")
+    return read_tables(args, Format((".parquet",), _names, _read))
+
+
+def _names(path: Path) -> list[str]:
+    return [str(name) for name in _open(path).schema_arrow.names]
+
+
+def _open(path: Path) -> Any:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise OmrlError(f"{path} cannot be read as parquet: {error}") from error
+
+
+def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
+    import pyarrow
+
+    try:
+        table = _open(path).read(columns=list(names))
+        return {name: _column(table.column(name).combine_chunks(), name, path) for name in names}
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise OmrlError(f"{path} cannot be read as parquet: {error}") from error
+
+
+def _column(column: Any, name: str, path: Path) -> Column:
+    from pyarrow import types
+
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise OmrlError(f"{path}: column {name!r}, row {row}: the value is missing")
+    kind = column.type
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        wrong = lengths != (lengths[0] if len(lengths) else 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise OmrlError(f"{path}: column {name!r}, row {row}: {lengths[row]} values where row 0 has {lengths[0]}")
+        return _column(column.flatten(), name, path).reshape(len(column), -1)
+    if types.is_dictionary(kind):
+        return _column(column.dictionary_decode(), name, path)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.array(column.to_pylist(), str)
+    values: Column = column.to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,309 @@
+"""The manifest of a meta-dataset: a small typed model of manifest.json, checked key by key when it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sys
+import types
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omrl.errors import OmrlError
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+
+Varies = Literal["reward", "dynamics", "both"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Statistics of the episode returns of one task."""
+
+    mean: float
+    min: float
+    max: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The rows that one checkpoint of a task's behaviour policy logged."""
+
+    policy_step: int
+    rows: int
+    episodes: int
+    mean_return: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Returns that a score is measured against, where they are known."""
+
+    random: float | None = None
+    expert: float | None = None
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """One task and its file."""
+
+    name: str
+    params: dict[str, Any]
+    file: str
+    rows: int
+    episodes: int
+    bytes: int
+    sha256: str
+    returns: Returns
+    checkpoints: tuple[Checkpoint, ...]
+    reference: Reference
+
+    @property
+    def levels(self) -> dict[str, Checkpoint]:
+        """The checkpoint behind each quality level of this task; `mixed` is all rows and needs none."""
+        steps = sorted(self.checkpoints, key=lambda checkpoint: checkpoint.policy_step)
+        levels: dict[str, Checkpoint] = {}
+        if steps and steps[0].policy_step == 0:
+            levels["random"] = steps[0]
+        if steps and steps[-1].policy_step > 0:
+            levels["expert"] = steps[-1]
+        if len(levels) == 2:
+            half_way = (steps[0].mean_return + steps[-1].mean_return) / 2
+            between = steps[1:-1] or steps
+            levels["medium"] = min(between, key=lambda checkpoint: abs(checkpoint.mean_return - half_way))
+        return levels
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of the training and the test tasks; a task may be in both or in neither."""
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What all tasks of a meta-dataset share."""
+
+    schema: int
+    family: str | None
+    observation_dim: int
+    action_dim: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    varies: Varies
+    horizon: int | None
+    split: Split
+    source: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest(Header):
+    """The whole description of a meta-dataset; `to_json` and `from_json` are exact inverses."""
+
+    tasks: tuple[TaskEntry, ...]
+
+    def to_json(self) -> str:
+        """The text of manifest.json, with a checksum over its content so that damage to it is noticed too."""
+        content = as_plain(self)
+        return json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str) -> Manifest:
+        """Parse and check; `where` names the file in error messages."""
+        content = parse_object(text, where)
+        schema = content.get("schema")
+        if schema != SCHEMA or isinstance(schema, bool):
+            raise OmrlError(f"{where}: schema version {schema!r} is unknown; this omrl reads version {SCHEMA}")
+        checksum = content.pop("checksum", None)
+        manifest = from_plain(cls, content, where)
+        check_header(manifest, [entry.name for entry in manifest.tasks], where)
+        for entry in manifest.tasks:
+            _check_entry(entry, where)
+        if len({entry.file for entry in manifest.tasks}) != len(manifest.tasks):
+            raise OmrlError(f"{where}: two tasks name the same file")
+        if checksum != _checksum(content):
+            raise OmrlError(f"{where}: its content does not match its checksum, it was changed after it was written")
+        return manifest
+
+
+def make_header(
+    where: str,
+    names: Sequence[str],
+    *,
+    family: str | None,
+    observation_dim: int,
+    action_dim: int,
+    action_low: ArrayLike,
+    action_high: ArrayLike,
+    varies: str,
+    horizon: int | None,
+    split: Mapping[str, Sequence[str]],
+    source: Mapping[str, Any] | None,
+) -> Header:
+    """A checked header from a program's values; one action bound stands for all dimensions."""
+    content = {
+        "schema": SCHEMA,
+        "family": family,
+        "observation_dim": observation_dim,
+        "action_dim": action_dim,
+        "action_low": _bounds(action_low, action_dim, f"{where}: action_low"),
+        "action_high": _bounds(action_high, action_dim, f"{where}: action_high"),
+        "varies": varies,
+        "horizon": horizon,
+        "split": {part: list(members) for part, members in split.items()},
+        "source": json_copy(dict(source or {}), f"{where}: source"),
+    }
+    header = from_plain(Header, content, where)
+    check_header(header, names, where)
+    return header
+
+
+def header_settings(header: Header) -> dict[str, Any]:
+    """A header's values as `make_header` and the writer take them."""
+    content = as_plain(header)
+    return {field.name: content[field.name] for field in dataclasses.fields(Header) if field.name != "schema"}
+
+
+def _bounds(bounds: ArrayLike, action_dim: int, what: str) -> list[float]:
+    try:
+        array = np.asarray(bounds, np.float64)
+    except (TypeError, ValueError) as error:
+        raise OmrlError(f"{what} must be one number or one for each action dimension") from error
+    return [float(bound) for bound in (np.full(action_dim, array) if array.ndim == 0 else array.ravel())]
+
+
+def check_header(header: Header, names: Sequence[str], where: str) -> None:
+    """Rules that go beyond types: dimensions, bounds, task names, split."""
+    if not names:
+        raise OmrlError(f"{where}: there are no tasks")
+    if header.observation_dim < 1 or header.action_dim < 1:
+        raise OmrlError(f"{where}: observation_dim and action_dim must be at least 1")
+    for key, bounds in (("action_low", header.action_low), ("action_high", header.action_high)):
+        if len(bounds) != header.action_dim:
+            raise OmrlError(f"{where}: {key} has {len(bounds)} numbers for {header.action_dim} action dimensions")
+    for dim, (low, high) in enumerate(zip(header.action_low, header.action_high, strict=True)):
+        if not low < high:
+            raise OmrlError(f"{where}: action_low {low} is not below action_high {high} in dimension {dim}")
+    if header.horizon is not None and header.horizon < 1:
+        raise OmrlError(f"{where}: horizon {header.horizon} must be at least 1 or null")
+    for name in names:
+        if not name or not name.isprintable():
+            raise OmrlError(f"{where}: {name!r} cannot be a task name, it must be printable and not empty")
+    times = Counter(names)
+    if times.total() > len(times):
+        raise OmrlError(f"{where}: task {times.most_common(1)[0][0]!r} is there twice")
+    for part, members in (("train", header.split.train), ("test", header.split.test)):
+        for name, count in Counter(members).items():
+            if name not in times:
+                raise OmrlError(f"{where}: split.{part} names task {name!r}, which is missing")
+            if count > 1:
+                raise OmrlError(f"{where}: split.{part} names task {name!r} twice")
+
+
+def _check_entry(entry: TaskEntry, where: str) -> None:
+    # Only plain names: whatever a manifest says, nothing outside its folder is ever read.
+    if PurePosixPath(entry.file).name != entry.file or entry.file in ("", ".", "..") or "\\" in entry.file:
+        raise OmrlError(f"{where}: the file {entry.file!r} of task {entry.name!r} leaves the folder")
+    if entry.rows < 1 or entry.episodes < 1:
+        raise OmrlError(f"{where}: task {entry.name!r} is empty")
+    steps = [checkpoint.policy_step for checkpoint in entry.checkpoints]
+    if len(set(steps)) != len(steps) or (steps and sum(c.rows for c in entry.checkpoints) != entry.rows):
+        raise OmrlError(f"{where}: the checkpoints of task {entry.name!r} do not add up to its {entry.rows} rows")
+
+
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """Read one JSON object; NaN and infinities, which JSON does not know, are refused."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        content = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise OmrlError(f"{where}: it is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise OmrlError(f"{where}: it is not a JSON object")
+    return content
+
+
+def json_copy(value: Any, where: str) -> Any:
+    """A deep copy as JSON would give it back (tuples become lists); an error if JSON cannot hold it."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OmrlError(f"{where} cannot be written as JSON: {error}") from error
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses and tuples as dicts and lists."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [as_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: type[T], value: Any, where: str, key: str = "") -> T:
+    """The inverse of `as_plain`: every key must be there, none may be unknown, every type must fit."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise OmrlError(f"{where}: key {key!r} must be an object, not {_shown(value)}")
+        prefix = f"{key}." if key else ""
+        hints = _hints(kind)
+        for name in value:
+            if name not in hints:
+                raise OmrlError(f"{where}: key {prefix + name!r} is unknown")
+        for name in hints:
+            if name not in value:
+                raise OmrlError(f"{where}: key {prefix + name!r} is missing")
+        return kind(**{name: from_plain(hint, value[name], where, prefix + name) for name, hint in hints.items()})
+    checked: T = _leaf(kind, value, where, key)
+    return checked
+
+
+def _leaf(kind: Any, value: Any, where: str, key: str) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        return tuple(from_plain(arguments[0], item, where, f"{key}[{i}]") for i, item in enumerate(value))
+    if origin in (Union, types.UnionType):
+        return None if value is None else _leaf(arguments[0], value, where, key)
+    if origin is Literal and value in arguments:
+        return value
+    if origin is dict and isinstance(value, dict):
+        return value
+    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    # `type() is`, because a JSON true must not pass for the number 1.
+    if type(value) is kind and kind is not float:
+        return value
+    wanted = {tuple: "a list", dict: "an object", Literal: f"one of {', '.join(map(str, arguments))}"}.get(origin)
+    wanted = wanted or {float: "a finite number", int: "a whole number", str: "a string"}[kind]
+    raise OmrlError(f"{where}: key {key!r} must be {wanted}, not {_shown(value)}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,199 @@
+"""The engine: P learners of one kind trained at once on one device.
+
+An algorithm states its update once, for ONE learner, as a pure function
+
+    loss(params, targets, batch, noise) -> (scalar, info)
+
+and the engine does what is not algorithm. It stacks P learners along a leading axis, differentiates with
+`vmap(grad(loss))`, steps Adam, moves the target networks, and freezes a learner whose gradient is no longer finite.
+All parameters of the population lie in one tensor [P, n], so that the optimiser and the target update are a few
+elementwise operations however many layers there are.
+
+On CUDA the whole step, sampling included, is compiled and captured as one graph. Eager is the reference and what
+runs on CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+Params = Mapping[str, Tensor]
+Batch = Mapping[str, Tensor]
+Info = dict[str, Tensor]
+Loss = Callable[[Params, Params, Batch, Batch], tuple[Tensor, Info]]
+Draw = Callable[[torch.Generator], tuple[Batch, Batch]]
+Mode = Literal["eager", "compiled", "graph"]
+
+ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
+# Each parameter starts at a multiple of this many floats: matrix units want 16-byte aligned operands.
+ALIGN = 8
+WARM_UP_STEPS = 3
+
+
+def call(module: nn.Module, params: Params, name: str, *inputs: Tensor) -> Tensor:
+    """Apply the child `name` of `module` with its parameters taken from `params` (names as in `named_parameters`)."""
+    prefix = f"{name}."
+    own = {key[len(prefix) :]: value for key, value in params.items() if key.startswith(prefix)}
+    result: Tensor = functional_call(module.get_submodule(name), own, inputs)
+    return result
+
+
+def detached(params: Params) -> dict[str, Tensor]:
+    """The same parameters cut off from gradients: how a loss reads a network that another loss trains."""
+    return {key: value.detach() for key, value in params.items()}
+
+
+class Population:
+    """P learners with stacked parameters, one pure loss, Adam and target networks.
+
+    `learners` are P modules of one architecture; their initial weights may differ or be equal. `learning_rate` maps a
+    parameter name or prefix to its rate ("" is the default). `targets` names the children that have a slowly moving
+    copy, which the loss receives under the same names.
+    """
+
+    def __init__(
+        self,
+        learners: Sequence[nn.Module],
+        loss: Loss,
+        *,
+        learning_rate: Mapping[str, float],
+        targets: Sequence[str] = (),
+        tau: float = 0.005,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        mode: Mode | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.size = len(learners)
+        self.mode: Mode = mode or ("graph" if self.device.type == "cuda" else "eager")
+        self.generator = torch.Generator(self.device)
+        self.generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            # Matrix products in tf32: the matrix units' float32 mode, which this training does not notice.
+            torch.set_float32_matmul_precision("high")
+        self._loss = loss
+        self._tau = tau
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graph_info: Info = {}
+
+        shapes = {name: p.shape for name, p in learners[0].named_parameters()}
+        # Parameters with a target come first: then the targets are one contiguous block of the flat tensor.
+        has_target = {name: any(name.startswith(f"{child}.") for child in targets) for name in shapes}
+        names = sorted(shapes, key=lambda name: not has_target[name])
+        self._slots: dict[str, tuple[int, torch.Size]] = {}
+        width = target_width = 0
+        for name in names:
+            self._slots[name] = (width, shapes[name])
+            width += -(-shapes[name].numel() // ALIGN) * ALIGN
+            if has_target[name]:
+                target_width = width
+        self._flat = torch.zeros(self.size, width, device=self.device)
+        self._first_moment = torch.zeros_like(self._flat)
+        self._second_moment = torch.zeros_like(self._flat)
+        self._rate = torch.zeros(width, device=self.device)
+        self._steps = torch.zeros((), device=self.device)
+        self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
+
+        self.params = self._views(self._flat)
+        for name, view in self.params.items():
+            view.copy_(torch.stack([dict(m.named_parameters())[name].detach() for m in learners]))
+        for name, (start, shape) in self._slots.items():
+            prefix = max((key for key in learning_rate if name.startswith(key)), key=len)
+            self._rate[start : start + shape.numel()] = learning_rate[prefix]
+        self._target_flat = self._flat[:, :target_width].clone()
+        self.targets = self._views(self._target_flat)
+
+        self._gradient = vmap(grad(self._loss, has_aux=True))
+        self._update = self._apply
+        if self.mode != "eager":
+            self._gradient = torch.compile(self._gradient, dynamic=False)
+            self._update = torch.compile(self._apply, dynamic=False)
+
+    def _views(self, flat: Tensor) -> dict[str, Tensor]:
+        return {
+            name: flat[:, start : start + shape.numel()].view(self.size, *shape)
+            for name, (start, shape) in self._slots.items()
+            if start < flat.shape[1]
+        }
+
+    def step(self, draw: Draw) -> Info:
+        """One update of every learner; `draw` gives batch and noise [P, ...] from the population's generator.
+
+        In graph mode the first call captures `draw` too, so later calls must pass the same function and it must read
+        only tensors that stay in place.
+        """
+        if self.mode != "graph":
+            return self._step(draw)
+        if self._graph is None:
+            self._capture(draw)
+        assert self._graph is not None
+        self._graph.replay()
+        return self._graph_info
+
+    def _step(self, draw: Draw) -> Info:
+        batch, noise = draw(self.generator)
+        gradients, info = self._gradient(self.params, self.targets, batch, noise)
+        self._update(gradients)
+        return dict(info)
+
+    def _apply(self, gradients: Mapping[str, Tensor]) -> None:
+        """Adam on the flat tensor, then the targets; a learner with a non-finite gradient stays where it is."""
+        pieces = []
+        for name, (_, shape) in self._slots.items():
+            piece = gradients[name].reshape(self.size, -1)
+            pieces.append(torch.nn.functional.pad(piece, (0, -shape.numel() % ALIGN)))
+        gradient = torch.cat(pieces, dim=1)
+        self.alive.logical_and_(torch.isfinite(gradient).all(dim=1))
+        moving = self.alive[:, None]
+        gradient = torch.where(moving, gradient, 0.0)
+        beta1, beta2 = ADAM_BETAS
+        self._steps.add_(1.0)
+        self._first_moment.lerp_(gradient, 1.0 - beta1)
+        self._second_moment.lerp_(gradient.square(), 1.0 - beta2)
+        scale = torch.sqrt(1.0 - beta2**self._steps) / (1.0 - beta1**self._steps)
+        # Adam's epsilon belongs to the bias-corrected root, hence the factor on it.
+        denominator = self._second_moment.sqrt().add_(ADAM_EPS * torch.sqrt(1.0 - beta2**self._steps))
+        self._flat.sub_(self._first_moment / denominator * (self._rate * scale) * moving)
+        live = self._flat[:, : self._target_flat.shape[1]]
+        self._target_flat.add_((live - self._target_flat) * (self._tau * moving))
+
+    def _capture(self, draw: Draw) -> None:
+        """Warm up on a side stream, undo the warm-up, then capture one step as a graph."""
+        before = {key: value.clone() for key, value in self.state().items()}
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_STEPS):
+                self._step(draw)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        with torch.cuda.graph(graph):
+            self._graph_info = self._step(draw)
+        self.load_state(before)
+        self._graph = graph
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything the next step depends on, by name (live tensors; clone what should be kept)."""
+        return {
+            "params": self._flat,
+            "targets": self._target_flat,
+            "adam.first_moment": self._first_moment,
+            "adam.second_moment": self._second_moment,
+            "adam.steps": self._steps,
+            "alive": self.alive,
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned, in place."""
+        for name, tensor in self.state().items():
+            if name == "generator":
+                self.generator.set_state(state[name].cpu())
+            else:
+                tensor.copy_(state[name])

@@ -1,0 +1,50 @@
+"""The paper's six task families: `FAMILIES` by name, and their gymnasium ids.
+
+Importing this loads numpy alone; gymnasium and mujoco come with the first environment or simulator.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from omrl.errors import OmrlError
+from omrl.families.ant import ANT_FWD_BACK
+from omrl.families.family import Split, Task, TaskFamily
+from omrl.families.half_cheetah import HALF_CHEETAH_FWD_BACK, HALF_CHEETAH_VEL
+from omrl.families.point_robot import POINT_ROBOT_WIND, SPARSE_POINT_ROBOT
+from omrl.families.walker import WALKER_2D_PARAMS
+
+__all__ = ["FAMILIES", "Split", "Task", "TaskFamily", "get_family", "register"]
+
+FAMILIES: dict[str, TaskFamily] = {
+    "sparse-point-robot": SPARSE_POINT_ROBOT,
+    "point-robot-wind": POINT_ROBOT_WIND,
+    "half-cheetah-vel": HALF_CHEETAH_VEL,
+    "half-cheetah-fwd-back": HALF_CHEETAH_FWD_BACK,
+    "ant-fwd-back": ANT_FWD_BACK,
+    "walker-2d-params": WALKER_2D_PARAMS,
+}
+
+
+def get_family(name: str) -> TaskFamily:
+    """The family of that name."""
+    if name in FAMILIES:
+        return FAMILIES[name]
+    near = difflib.get_close_matches(name, FAMILIES, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise OmrlError(f"There is no family {name!r}{hint}; the families are {', '.join(FAMILIES)}.")
+
+
+def register() -> None:
+    """Make the families' ids known to gymnasium; calling it again changes nothing."""
+    from gymnasium.envs import registration
+
+    for family in FAMILIES.values():
+        if family.env_id not in registration.registry:
+            class_name = family.env_id.removeprefix("omrl/").removesuffix("-v0")
+            registration.register(
+                id=family.env_id,
+                entry_point=f"omrl.families.environments:{class_name}Env",
+                vector_entry_point=f"omrl.families.environments:{class_name}VectorEnv",
+                max_episode_steps=family.horizon,
+            )

@@ -1,0 +1,25 @@
+"""A picture of a family: one of its environments after a few random steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omrl.families.family import TaskFamily
+
+STEPS = 12
+
+
+def draw(family: TaskFamily, folder: Path) -> Path:
+    """Write FAMILY.png into `folder` and return its path."""
+    import imageio.v3 as imageio
+
+    env = family.make(family.tasks[len(family.tasks) // 2], render_mode="rgb_array")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(STEPS):
+        env.step(env.action_space.sample())
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{family.name}.png"
+    imageio.imwrite(path, env.render())
+    env.close()
+    return path

@@ -1,0 +1,55 @@
+"""Networks: plain multi-layer perceptrons and the tanh-squashed Gaussian, written to be stacked and differentiated in bulk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+class MLP(nn.Module):
+    """ReLU layers. `copies` independent networks share one module (twin critics): [B, in] -> [copies, B, out]."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        *,
+        generator: torch.Generator,
+        copies: int | None = None,
+        last_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        sizes = [inputs, *hidden, outputs]
+        lead = () if copies is None else (copies,)
+        self.weight = nn.ParameterList()
+        self.bias = nn.ParameterList()
+        for i, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+            bound = 1.0 / math.sqrt(fan_in) * (last_scale if i == len(sizes) - 2 else 1.0)
+            weight = torch.empty(*lead, fan_in, fan_out).uniform_(-bound, bound, generator=generator)
+            self.weight.append(nn.Parameter(weight))
+            self.bias.append(nn.Parameter(torch.zeros(*lead, 1, fan_out)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = len(self.weight) - 1
+        for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
+            x = x @ weight + bias
+            if i < last:
+                x = torch.relu(x)
+        return x
+
+
+def squashed_gaussian(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Action tanh(u) and its log-density, u = mean + std * noise; `outputs` holds mean and raw log-std side by side."""
+    mean, raw = outputs.chunk(2, dim=-1)
+    log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
+    u = mean + log_std.exp() * noise
+    # log(1 - tanh(u)^2) in the form that does not cancel for large |u|
+    log_jacobian = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))
+    log_prob = (-0.5 * noise.square() - log_std - 0.5 * math.log(2.0 * math.pi) - log_jacobian).sum(-1)
+    return torch.tanh(u), log_prob
