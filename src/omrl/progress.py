@@ -61,4 +61,6 @@ class Meter:
     def _print(self, text: str) -> None:
         left = (self.total - self.done) / self.rate if self.rate else float("inf")
         ending = f", {left:.0f} s left" if self.done < self.total else f" in {time.monotonic() - self._started:.1f} s"
-        print(f"{self.label}: {100 * self.done / self.total:.0f} %{ending}  {text}".rstrip(), file=sys.stderr, flush=True)
+        print(
+            f"{self.label}: {100 * self.done / self.total:.0f} %{ending}  {text}".rstrip(), file=sys.stderr, flush=True
+        )

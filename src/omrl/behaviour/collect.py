@@ -299,7 +299,8 @@ def _write_task(
         first_episode = int(part["episode"][-1]) + 1
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     scores = [
-        float(part["rewards"][part["step"] < horizon].sum() / (part["step"] == 0).sum()) for part in (parts[0], parts[-1])
+        float(part["rewards"][part["step"] < horizon].sum() / (part["step"] == 0).sum())
+        for part in (parts[0], parts[-1])
     ]
     writer.write(name, arrays, {"random": scores[0] if steps[0] == 0 else None, "expert": scores[1]})
 

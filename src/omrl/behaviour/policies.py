@@ -129,5 +129,3 @@ def fingerprint(path: Path) -> dict[str, Any]:
 def to_half(weights: Mapping[str, Array], shared: bool) -> dict[str, Array]:
     """Stacked actor weights as they are stored: half precision, and a single row where every task has the same."""
     return {name: w[:1].astype(np.float16) if shared else w.astype(np.float16) for name, w in weights.items()}
-
-

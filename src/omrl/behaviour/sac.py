@@ -108,9 +108,7 @@ class SAC:
         return critic + actor + temperature, {key: value.detach() for key, value in info.items()}
 
 
-def build(
-    obs_dim: int, act_dim: int, config: SACConfig, seeds: Sequence[int]
-) -> tuple[list[nn.Module], SAC]:
+def build(obs_dim: int, act_dim: int, config: SACConfig, seeds: Sequence[int]) -> tuple[list[nn.Module], SAC]:
     """One agent's networks per seed, and the losses they share."""
     learners: list[nn.Module] = [
         SACNets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds

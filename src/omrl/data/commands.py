@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Info:
     """Show what a meta-dataset holds: tasks, rows, returns by quality level, sizes."""
 
-    dir: tyro.conf.Positional[Path]
+    dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset's folder."""
     tasks: bool = False
     """Also show every task."""
@@ -33,7 +34,7 @@ class Info:
 class Validate:
     """Read a whole meta-dataset and check its checksums, every rule on every array, and its statistics."""
 
-    dir: tyro.conf.Positional[Path]
+    dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset's folder."""
 
 
@@ -44,11 +45,14 @@ class Import:
     csv, npz, hdf5 and parquet are flat tables, one row per transition: one file with a task column, or a folder with
     one file per task. Columns that are not named by a flag are guessed, and the guess is shown. Minari: a folder with
     one dataset per task. A file or folder that `omrl data export` wrote needs no flags.
+
+    Without next observations, the last row of an episode has no successor and is dropped, unless it terminates: then
+    its own observation stands in, which nothing bootstraps from.
     """
 
-    src: tyro.conf.Positional[Path]
+    src: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
     """The file or folder to read."""
-    dir: tyro.conf.Positional[Path]
+    dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset to write."""
     format: Annotated[Literal["csv", "npz", "hdf5", "parquet", "minari"], tyro.conf.arg(name="from")]
     """The format of SRC."""
@@ -65,11 +69,9 @@ class Import:
     rewards: str | None = None
     """Column of the reward."""
     next_observations: tuple[str, ...] = ()
-    """Column or columns of the next observation. Without them it is the next row's observation, and the last row of an
-    episode is dropped, unless it terminates: then its own observation stands in, which nothing bootstraps from."""
+    """Column or columns of the next observation; without them it is the next row's observation."""
     terminations: str | None = None
-    """Column that is true where the task itself ended the episode (terminals in D4RL); "none" if episodes never end by
-    themselves."""
+    """Column that is true where the task itself ended the episode (terminals in D4RL); "none": they never end so."""
     truncations: str | None = None
     """Column that is true where the log or a time limit ended the episode (timeouts in D4RL)."""
     policy_step: str | None = None
@@ -112,9 +114,9 @@ class Export:
     MINARI_DATASETS_PATH should point to.
     """
 
-    dir: tyro.conf.Positional[Path]
+    dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset's folder."""
-    dst: tyro.conf.Positional[Path]
+    dst: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DST")]
     """The file (hdf5) or Minari folder (minari) to write."""
     format: Annotated[Literal["minari", "hdf5"], tyro.conf.arg(name="to")]
     """The format of DST."""
@@ -178,14 +180,15 @@ def _level_returns(dataset: MetaDataset, level: str) -> dict[str, float]:
 
 def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     from rich.console import Console
+    from rich.markup import escape  # names are a user's own and may look like markup
     from rich.table import Table
 
     manifest, facts = dataset.manifest, summary(dataset)
     split = f"{len(manifest.split.train)} train, {len(manifest.split.test)} test"
     low, high = ([f"{bound:g}" for bound in bounds] for bounds in (manifest.action_low, manifest.action_high))
     bounds = f"in [{low[0]}, {high[0]}]" if len({*zip(low, high, strict=True)}) == 1 else "with bounds per dimension"
-    overview = Table(show_header=False, title=str(dataset.path), title_justify="left")
-    overview.add_row("family", manifest.family or "own logs")
+    overview = Table(show_header=False, title=escape(str(dataset.path)), title_justify="left")
+    overview.add_row("family", escape(manifest.family or "own logs"))
     overview.add_row("varies", manifest.varies)
     overview.add_row("tasks", f"{len(manifest.tasks)} ({split})")
     overview.add_row("rows", f"{facts['rows']:,} in {facts['episodes']:,} episodes")
@@ -194,7 +197,7 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     overview.add_row("return", "over the whole episode" if not manifest.horizon else f"over {manifest.horizon} steps")
     overview.add_row("size", f"{facts['bytes'] / 1e6:,.1f} MB")
     # A pipe has no width to fit into: there every row stays on its line.
-    console = Console(soft_wrap=True)
+    console = Console(width=None if sys.stdout.isatty() else 1000)
     console.print(overview)
 
     returns = {level: _level_returns(dataset, level) for level in dataset.levels}
@@ -214,12 +217,12 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
             parts = [part for part, names in dataset.split.items() if entry.name in names]
             params = json.dumps(entry.params)
             table.add_row(
-                entry.name,
+                escape(entry.name),
                 "+".join(parts) or "-",
                 f"{entry.rows:,}",
                 f"{entry.episodes:,}",
                 *(f"{values[entry.name]:.2f}" for values in returns.values()),
-                params if len(params) <= 60 else params[:57] + "...",
+                escape(params if len(params) <= 60 else params[:57] + "..."),
             )
         console.print(table)
 

@@ -201,8 +201,8 @@ class MetaDataset:
 
     @property
     def is_view(self) -> bool:
-        """Whether this shows only some of the tasks or rows."""
-        return self._level != "mixed" or len(self._names) < len(self._entries)
+        """Whether this shows only some of the tasks or rows, or the tasks in another order."""
+        return self._level != "mixed" or self._names != tuple(self._entries)
 
     def level(self, level: str) -> MetaDataset:
         """A view of the rows of one quality level: random, medium, expert or mixed (all rows)."""

@@ -118,9 +118,7 @@ class TaskFile:
                 else:
                     buffer = np.frombuffer(self._data, np.uint8)
             except (OSError, ValueError) as error:
-                raise OmrlError(
-                    f"{self.place.file}: the file of task {entry.name!r} cannot be read: {error}"
-                ) from error
+                raise self._unreadable(error) from error
             if hashlib.sha256(buffer.data).hexdigest() != entry.sha256:
                 raise OmrlError(
                     f"{self.place.file}: the file of task {entry.name!r} does not match its checksum, it is damaged"

@@ -24,11 +24,14 @@ ROBOT: Colour = (222, 96, 48)
 TRAIL: Colour = (240, 163, 120)
 WIND: Colour = (158, 188, 220)
 
+WINDY_CENTRE = (0.5, 0.0)  # half way to the goal
+
 
 class Canvas:
     """A square picture of a square window of the plane; lengths are in the plane's units, widths in pixels."""
 
     def __init__(self, centre: Sequence[float], half_width: float) -> None:
+        self.half_width = half_width
         self._scale = SIZE / (2.0 * half_width)
         self._corner = np.array([centre[0] - half_width, centre[1] + half_width])  # top left
         self._pixels = np.tile(np.array(PAPER, dtype=np.float64), (SIZE, SIZE, 1))
@@ -108,13 +111,14 @@ def _arena(states: Sequence[NDArray[np.float64]], centre: Sequence[float], half_
 
 
 def _robot(canvas: Canvas, states: Sequence[NDArray[np.float64]]) -> None:
+    size = 0.034 * canvas.half_width  # as large in a wide window as in a narrow one
     for start, end in pairwise(states):
         canvas.line(start, end, 3.0, TRAIL)
     for state in states[:-1]:
-        canvas.disc(state, 0.014, ROBOT, opacity=0.7)
-    canvas.ring(states[0], 0.03, 2.0, INK)
-    canvas.disc(states[-1], 0.05, PAPER)
-    canvas.disc(states[-1], 0.04, ROBOT)
+        canvas.disc(state, 0.35 * size, ROBOT, opacity=0.7)
+    canvas.ring(states[0], 0.8 * size, 2.0, INK)
+    canvas.disc(states[-1], 1.25 * size, PAPER)
+    canvas.disc(states[-1], size, ROBOT)
 
 
 class GoalPainter:
@@ -139,17 +143,18 @@ class GoalPainter:
 
 
 class WindPainter:
-    """The goal, the wind as a field of arrows (five times what it does in a step), and the robot's way."""
+    """The goal, the wind as a field of arrows, and the robot's way."""
 
     def __init__(self, goal: NDArray[np.float64], wind: NDArray[np.float64]) -> None:
         self._goal = goal
         self._wind = wind
 
     def paint(self, states: Sequence[NDArray[np.float64]]) -> NDArray[np.uint8]:
-        canvas = _arena(states, centre=(0.5, 0.0), half_width=1.0)
-        for x in np.arange(-0.25, 1.5, 0.5):
-            for y in np.arange(-0.75, 1.0, 0.5):
-                canvas.arrow(np.array([x, y]) - 2.5 * self._wind, 5.0 * self._wind, 2.5, WIND)
+        canvas = _arena(states, WINDY_CENTRE, half_width=1.0)
+        arrow = 5.0 * canvas.half_width * self._wind
+        for place in np.ndindex(4, 4):
+            middle = WINDY_CENTRE + canvas.half_width * (0.5 * np.array(place) - 0.75)
+            canvas.arrow(middle - arrow / 2, arrow, 2.5, WIND)
         canvas.disc(self._goal, 0.07, GOAL, opacity=0.25)
         canvas.ring(self._goal, 0.07, 2.0, GOAL)
         canvas.disc(self._goal, 0.025, GOAL)

@@ -96,9 +96,11 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[
     def __init__(
         self, num_envs: int = 1, max_episode_steps: int | None = None, threads: int | None = None, **params: Any
     ) -> None:
+        self.closed = True  # until there is a simulator: gymnasium 1.1 closes what it deletes, even half made
         self.num_envs = num_envs
         self.tasks = _tasks_of_batch(self.family, num_envs, params)
         self.simulator = self.family.simulator(self.tasks, threads)
+        self.closed = False
         self.single_observation_space, self.single_action_space = _spaces(self.family)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

@@ -89,7 +89,7 @@ def load_model(file: str) -> Any:
         if total_mass is not None:
             mujoco.mj_setTotalmass(model, float(total_mass))
             recompute_constants(model)
-    # Each body is one tree, so one island: looking for islands gives the same numbers, 5 to 8 % later. (MuJoCo 3.3
+    # Each body is one tree, so one island: looking for islands gives the same numbers, 3 to 10 % later. (MuJoCo 3.3
     # starts without looking, and has no such flag.)
     model.opt.disableflags |= getattr(mujoco.mjtDisableBit, "mjDSBL_ISLAND", 0)
     return model

@@ -274,7 +274,9 @@ def _wide(table: dict[str, Column], names: Sequence[str], place: Place) -> Colum
     for name in names:
         values = table[name]
         if values.dtype.kind not in "biuf":
-            raise place.error(name, f"the column holds {values.dtype} values such as {values.flat[0]!r}, not numbers")
+            raise place.error(
+                name, f"the column holds {values.dtype} values such as {str(values.flat[0])!r}, not numbers"
+            )
         parts.append(values if values.ndim == 2 else values[:, None])
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
@@ -289,7 +291,7 @@ def _flags(table: dict[str, Column], names: Sequence[str], part: str, n: int, pl
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise place.error(part, f"{table[names[0]].ravel()[row]!r} is not a truth value", row)
+        raise place.error(part, f"{str(table[names[0]].ravel()[row])!r} is not a truth value", row)
     return values.astype(bool)
 
 
