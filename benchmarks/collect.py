@@ -19,12 +19,14 @@ import torch
 import tyro
 
 from omrl.behaviour.agents import Trainer
-from omrl.behaviour.collect import preset
+from omrl.behaviour.config import preset
 from omrl.families import get_family
 
 
 @dataclass(frozen=True)
 class Bench:
+    """What to time."""
+
     family: str = "half-cheetah-vel"
     tasks: tuple[int, ...] = (1, 10, 100)
     envs_per_task: tuple[int, ...] = (4,)
@@ -76,7 +78,7 @@ def main(args: Bench) -> None:
                 rate = per_second(trainer.run_round, tasks * envs, args.seconds)
                 update = per_second(lambda t=trainer: t.population.step(t._draw), 1, args.seconds / 4)
                 actions = np.random.default_rng(0).uniform(-1, 1, (tasks * envs, family.act_dim))
-                simulated = per_second(lambda t=trainer: t.simulator.step(actions), tasks * envs, args.seconds / 4)
+                simulated = per_second(lambda t=trainer, a=actions: t.simulator.step(a), tasks * envs, args.seconds / 4)
                 trainer.simulator.close()
             row = {
                 "family": family.name,

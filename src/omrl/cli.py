@@ -107,7 +107,7 @@ def list_families(as_json: bool) -> None:
 def main() -> None:
     """Parse, run, and turn what a user can mend into one sentence and exit code 2."""
     command = tyro.cli(
-        Command,  # type: ignore[arg-type]
+        Command,
         prog="omrl",
         description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
         config=(OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff),

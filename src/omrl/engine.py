@@ -165,7 +165,7 @@ class Population:
     def _capture(self, draw: Draw) -> None:
         """Warm up on a side stream, undo the warm-up, then capture one step as a graph."""
         before = {key: value.clone() for key, value in self.state().items()}
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_STEPS):

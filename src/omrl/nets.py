@@ -1,9 +1,10 @@
-"""Networks: plain multi-layer perceptrons and the tanh-squashed Gaussian, written to be stacked and differentiated in bulk."""
+"""Networks: multi-layer perceptrons and the tanh-squashed Gaussian, written to be stacked over learners."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ class MLP(nn.Module):
         lead = () if copies is None else (copies,)
         self.weight = nn.ParameterList()
         self.bias = nn.ParameterList()
-        for i, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for i, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             bound = 1.0 / math.sqrt(fan_in) * (last_scale if i == len(sizes) - 2 else 1.0)
             weight = torch.empty(*lead, fan_in, fan_out).uniform_(-bound, bound, generator=generator)
             self.weight.append(nn.Parameter(weight))

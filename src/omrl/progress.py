@@ -19,6 +19,7 @@ class Meter:
     def __init__(self, label: str, total: int, done: int = 0) -> None:
         self.label, self.total, self.done = label, total, done
         self._started, self._first = time.monotonic(), done
+        self._text = ""
         self._line_at = self._started
         console = Console(stderr=True)
         self._bar: Progress | None = None
@@ -42,7 +43,7 @@ class Meter:
         if self._bar:
             self._bar.stop()
         elif kind is None:
-            self._print("")
+            self._print(self._text)
 
     @property
     def rate(self) -> float:
@@ -51,10 +52,10 @@ class Meter:
 
     def update(self, done: int, text: str = "") -> None:
         """Set what has been done so far."""
-        self.done = done
+        self.done, self._text = done, text
         if self._bar:
             self._bar.update(self._task, completed=done, text=text)
-        elif time.monotonic() - self._line_at >= LINE_SECONDS:
+        elif done < self.total and time.monotonic() - self._line_at >= LINE_SECONDS:
             self._line_at = time.monotonic()
             self._print(text)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from omrl.behaviour.config import AgentsConfig
 from omrl.behaviour.policies import Array, to_half
-from omrl.behaviour.sac import SACConfig, build
+from omrl.behaviour.sac import build
 from omrl.engine import Batch, Population
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily
@@ -35,46 +35,11 @@ SAVE_SECONDS = 60.0
 REPORT_ROUNDS = 50
 
 
-@dataclass(frozen=True)
-class AgentsConfig:
-    """How the behaviour agents of a family are trained."""
-
-    steps: int = 200_000
-    """Environment steps of each agent."""
-    checkpoints: tuple[int, ...] = (0, 20_000, 60_000, 200_000)
-    """Steps at which the policies are kept; 0 is the untrained policy, the last one the expert."""
-    envs_per_task: int = 4
-    """Environments of one task stepped together, all by the same agent."""
-    episode_steps: int = 200
-    """Length of training episodes."""
-    random_steps: int = 2_000
-    """First steps of each agent, with uniformly random actions and no updates."""
-    updates_per_step: float = 1.0
-    """Updates of each agent per environment step of it."""
-    same_start: bool = True
-    """Whether the agents of all tasks start from the same weights."""
-    seed: int = 0
-    """Seed of weights, actions and resets."""
-    sac: SACConfig = field(default_factory=SACConfig)
-    """The algorithm's own hyperparameters."""
-
-    def __post_init__(self) -> None:
-        if not self.checkpoints or min(self.checkpoints) < 0 or max(self.checkpoints) > self.steps:
-            raise OmrlError(f"Checkpoints must lie between 0 and the {self.steps} steps of training.")
-        for name in ("steps", "envs_per_task", "episode_steps"):
-            if getattr(self, name) < 1:
-                raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):
-            raise OmrlError(
-                f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task."
-            )
-
-
 class Replay:
     """Transitions of every agent on the device, [P, capacity, width]: obs, act, rew, term, next_obs side by side."""
 
     def __init__(self, agents: int, capacity: int, obs_dim: int, act_dim: int, device: torch.device) -> None:
-        self.widths = (obs_dim, act_dim, 1, 1, obs_dim)
+        self.widths = [obs_dim, act_dim, 1, 1, obs_dim]
         self.rows = torch.zeros(agents, capacity, sum(self.widths), device=device)
         # On the device, so that a captured graph samples from what is there at replay time.
         self.filled = torch.zeros((), device=device)
@@ -91,7 +56,7 @@ class Replay:
         agents, _, width = self.rows.shape
         uniform = torch.rand(agents, batch_size, 1, generator=generator, device=self.rows.device)
         index = (uniform * self.filled).long().expand(-1, -1, width)
-        obs, act, rew, term, next_obs = torch.gather(self.rows, 1, index).split(self.widths, dim=-1)
+        obs, act, rew, term, next_obs = torch.split(torch.gather(self.rows, 1, index), self.widths, dim=-1)
         return {"obs": obs, "act": act, "rew": rew.squeeze(-1), "term": term.squeeze(-1), "next_obs": next_obs}
 
 
@@ -173,7 +138,7 @@ class Trainer:
             return lambda: actions
         host = torch.empty(shape, pin_memory=True)
         host.copy_(actions, non_blocking=True)
-        ready = torch.cuda.Event()
+        ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
         ready.record()
 
         def wait() -> Tensor:
@@ -320,8 +285,3 @@ def _status(trainer: Trainer, rate: float) -> str:
     recent = trainer.recent_return[~np.isnan(trainer.recent_return)]
     returns = f", return mean {recent.mean():.2f} worst {recent.min():.2f}" if recent.size else ""
     return f"{rate:,.0f} steps/s{returns}"
-
-
-def describe(config: AgentsConfig) -> dict[str, Any]:
-    """The configuration as JSON."""
-    return json.loads(json.dumps(asdict(config)))  # type: ignore[no-any-return]

@@ -11,20 +11,23 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from importlib import metadata, resources
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tyro.conf import Positional
 
+from omrl.behaviour.config import AgentsConfig, preset
 from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
 from omrl.files import replacing, write_json
+
+if TYPE_CHECKING:
+    from omrl.behaviour.policies import PolicyFiles
 
 # torch takes seconds to import, and `--help` needs none of it: what needs torch is imported where it is used.
 
@@ -120,26 +123,7 @@ def run(args: Collect) -> MetaDataset | None:
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 
-def preset(family: TaskFamily, schedule: str = "default") -> tuple[Any, int]:
-    """AgentsConfig and episodes per checkpoint of a family, from presets.toml."""
-    from omrl.behaviour.agents import AgentsConfig
-    from omrl.behaviour.sac import SACConfig
-
-    table = tomllib.loads(resources.files("omrl").joinpath("presets.toml").read_text())["behaviour"][family.name]
-    schedules: dict[str, dict[str, Any]] = {"default": {}, "paper": table.pop("paper")}
-    if schedule not in schedules:
-        raise OmrlError(f"There is no schedule {schedule!r}; there are {' and '.join(schedules)}.")
-    table |= schedules[schedule]
-    if isinstance(spacing := table["checkpoints"], dict):
-        table["checkpoints"] = [0, *range(spacing["first"], spacing["last"] + 1, spacing["every"])]
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    episodes = values.pop("episodes")
-    own = {f.name for f in fields(AgentsConfig)} - {"sac"}
-    sac = SACConfig(**{key: value for key, value in values.items() if key not in own})
-    return AgentsConfig(**{key: value for key, value in values.items() if key in own}, sac=sac), episodes
-
-
-def _settings(family: TaskFamily, args: Collect) -> tuple[Any, int]:
+def _settings(family: TaskFamily, args: Collect) -> tuple[AgentsConfig, int]:
     config, episodes = preset(family, args.schedule)
     changes: dict[str, Any] = {"seed": args.seed, "same_start": not args.different_starts}
     if args.steps is not None:
@@ -179,10 +163,10 @@ def _device(name: str) -> str:
     return name
 
 
-def _training_source(config: Any) -> dict[str, Any]:
-    from omrl.behaviour.agents import describe
-
-    return {"algorithm": "SAC, one agent per task", "seed": config.seed, "agents": describe(config)}
+def _training_source(config: AgentsConfig) -> dict[str, Any]:
+    # Through JSON, so that it equals what a manifest or an index gives back.
+    agents = json.loads(json.dumps(asdict(config)))
+    return {"algorithm": "SAC, one agent per task", "seed": config.seed, "agents": agents}
 
 
 def _plan(
@@ -218,7 +202,7 @@ def _open_work(work: Path, plan: Mapping[str, Any], force: bool) -> None:
 # -- the two stages --------------------------------------------------------------------------------------------------
 
 
-def _train(family: TaskFamily, tasks: Sequence[Task], config: Any, device: str, work: Path) -> Any:
+def _train(family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path) -> PolicyFiles:
     from omrl.behaviour.agents import train
     from omrl.behaviour.policies import INDEX, PolicyFiles
 
@@ -246,7 +230,7 @@ def _write_curve(path: Path, tasks: Sequence[Task], steps: int, returns: np.ndar
 
 
 def _log_rollouts(
-    stored: Any, tasks: Sequence[Task], plan: Mapping[str, Any], episodes: int, out: Path, args: Collect
+    stored: PolicyFiles, tasks: Sequence[Task], plan: Mapping[str, Any], episodes: int, out: Path, args: Collect
 ) -> None:
     from omrl.behaviour.rollout import roll_out
     from omrl.progress import Meter

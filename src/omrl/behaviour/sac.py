@@ -7,44 +7,16 @@ bootstrapping: a time limit is not an end of the task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from omrl.behaviour.config import SACConfig
 from omrl.engine import Batch, Info, Params, call, detached
 from omrl.nets import MLP, squashed_gaussian
 
 # Raw log-std output that gives an untrained policy unit standard deviation: it explores all of the action range.
 UNIT_STD_BIAS = 0.4581
-
-
-@dataclass(frozen=True)
-class SACConfig:
-    """Hyperparameters of the behaviour agents."""
-
-    actor_hidden: tuple[int, ...] = (128, 128)
-    """Widths of the actor's layers; small, because the policies are published."""
-    critic_hidden: tuple[int, ...] = (256, 256)
-    """Widths of the critics' layers."""
-    batch_size: int = 256
-    """Transitions per update and agent."""
-    gamma: float = 0.99
-    """Discount."""
-    tau: float = 0.005
-    """Step of the target critics towards the critics."""
-    learning_rate: float = 3e-4
-    """Adam step size of actor and critics."""
-    temperature_learning_rate: float = 3e-4
-    """Adam step size of the log temperature."""
-    initial_temperature: float = 0.1
-    """Entropy coefficient at the start; it is learned."""
-    target_entropy: float = -1.0
-    """Entropy per action dimension that the temperature aims for."""
-    reward_scale: float = 1.0
-    """Factor on the reward in the critics' target."""
-    ignored_observations: tuple[int, ...] = ()
-    """Observation entries the agents do not see, such as a world position that no reward depends on."""
 
 
 class SACNets(nn.Module):

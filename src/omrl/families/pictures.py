@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from omrl.families.family import TaskFamily
 
 STEPS = 12
@@ -20,6 +22,8 @@ def draw(family: TaskFamily, folder: Path) -> Path:
         env.step(env.action_space.sample())
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{family.name}.png"
-    imageio.imwrite(path, env.render())
+    picture = env.render()
+    assert isinstance(picture, np.ndarray)
+    imageio.imwrite(path, picture)
     env.close()
     return path

@@ -1,0 +1,91 @@
+"""How behaviour agents are trained: configurations and the families' presets. Needs no torch, so `--help` is quick."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from typing import Any
+
+from omrl.errors import OmrlError
+from omrl.families import TaskFamily
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """Hyperparameters of the behaviour agents."""
+
+    actor_hidden: tuple[int, ...] = (128, 128)
+    """Widths of the actor's layers; small, because the policies are published."""
+    critic_hidden: tuple[int, ...] = (256, 256)
+    """Widths of the critics' layers."""
+    batch_size: int = 256
+    """Transitions per update and agent."""
+    gamma: float = 0.99
+    """Discount."""
+    tau: float = 0.005
+    """Step of the target critics towards the critics."""
+    learning_rate: float = 3e-4
+    """Adam step size of actor and critics."""
+    temperature_learning_rate: float = 3e-4
+    """Adam step size of the log temperature."""
+    initial_temperature: float = 0.1
+    """Entropy coefficient at the start; it is learned."""
+    target_entropy: float = -1.0
+    """Entropy per action dimension that the temperature aims for."""
+    reward_scale: float = 1.0
+    """Factor on the reward in the critics' target."""
+    ignored_observations: tuple[int, ...] = ()
+    """Observation entries the agents do not see, such as a world position that no reward depends on."""
+
+
+@dataclass(frozen=True)
+class AgentsConfig:
+    """How the behaviour agents of a family are trained."""
+
+    steps: int = 200_000
+    """Environment steps of each agent."""
+    checkpoints: tuple[int, ...] = (0, 20_000, 60_000, 200_000)
+    """Steps at which the policies are kept; 0 is the untrained policy, the last one the expert."""
+    envs_per_task: int = 4
+    """Environments of one task stepped together, all by the same agent."""
+    episode_steps: int = 200
+    """Length of training episodes."""
+    random_steps: int = 2_000
+    """First steps of each agent, with uniformly random actions and no updates."""
+    updates_per_step: float = 1.0
+    """Updates of each agent per environment step of it."""
+    same_start: bool = True
+    """Whether the agents of all tasks start from the same weights."""
+    seed: int = 0
+    """Seed of weights, actions and resets."""
+    sac: SACConfig = field(default_factory=SACConfig)
+    """The algorithm's own hyperparameters."""
+
+    def __post_init__(self) -> None:
+        if not self.checkpoints or min(self.checkpoints) < 0 or max(self.checkpoints) > self.steps:
+            raise OmrlError(f"Checkpoints must lie between 0 and the {self.steps} steps of training.")
+        for name in ("steps", "envs_per_task", "episode_steps"):
+            if getattr(self, name) < 1:
+                raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):
+            raise OmrlError(
+                f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task."
+            )
+
+
+def preset(family: TaskFamily, schedule: str = "default") -> tuple[AgentsConfig, int]:
+    """A family's configuration and its episodes per checkpoint, from presets.toml."""
+    text = resources.files("omrl").joinpath("presets.toml").read_text()
+    table: dict[str, Any] = tomllib.loads(text)["behaviour"][family.name]
+    schedules: dict[str, dict[str, Any]] = {"default": {}, "paper": table.pop("paper")}
+    if schedule not in schedules:
+        raise OmrlError(f"There is no schedule {schedule!r}; there are {' and '.join(schedules)}.")
+    table |= schedules[schedule]
+    if isinstance(spacing := table["checkpoints"], dict):
+        table["checkpoints"] = [0, *range(spacing["first"], spacing["last"] + 1, spacing["every"])]
+    episodes: int = table.pop("episodes")
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    own = {f.name for f in fields(AgentsConfig)}
+    sac = SACConfig(**{key: value for key, value in values.items() if key not in own})
+    return AgentsConfig(**{key: value for key, value in values.items() if key in own}, sac=sac), episodes
