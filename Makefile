@@ -26,7 +26,7 @@ format: $(READY)
 
 quickstart: $(READY)
 	$(BIN)/omrl families
-	$(BIN)/omrl render --out quickstart
+	$(BIN)/omrl render quickstart
 
 # The tests at the lowest versions that pyproject.toml admits.
 test-min:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +115,13 @@ def main() -> None:
     )
     try:
         run(command)
+        sys.stdout.flush()
     except OmrlError as error:
         sys.exit(_fail(str(error)))
+    except BrokenPipeError:
+        # Nobody reads on; what is still buffered must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise
@@ -123,8 +129,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from the last save", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
 
 
 def _fail(sentence: str) -> int:

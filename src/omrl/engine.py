@@ -5,7 +5,7 @@ An algorithm states its update once, for ONE learner, as a pure function
     loss(params, targets, batch, noise) -> (scalar, info)
 
 and the engine does what is not algorithm. It stacks P learners along a leading axis, differentiates with
-`vmap(grad(loss))`, steps Adam, moves the target networks, and freezes a learner whose gradient is no longer finite.
+`vmap(grad(loss))`, steps Adam, moves the target networks, and freezes a learner whose loss or gradient is not finite.
 All parameters of the population lie in one tensor [P, n], so that the optimiser and the target update are a few
 elementwise operations however many layers there are.
 
@@ -20,7 +20,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad_and_value, vmap
 
 Params = Mapping[str, Tensor]
 Batch = Mapping[str, Tensor]
@@ -108,7 +108,7 @@ class Population:
         self._target_flat = self._flat[:, :target_width].clone()
         self.targets = self._views(self._target_flat)
 
-        self._gradient = vmap(grad(self._loss, has_aux=True))
+        self._gradient = vmap(grad_and_value(self._loss, has_aux=True))
         self._update = self._apply
         if self.mode != "eager":
             self._gradient = torch.compile(self._gradient, dynamic=False)
@@ -137,18 +137,18 @@ class Population:
 
     def _step(self, draw: Draw) -> Info:
         batch, noise = draw(self.generator)
-        gradients, info = self._gradient(self.params, self.targets, batch, noise)
-        self._update(gradients)
+        gradients, (loss, info) = self._gradient(self.params, self.targets, batch, noise)
+        self._update(gradients, loss)
         return dict(info)
 
-    def _apply(self, gradients: Mapping[str, Tensor]) -> None:
-        """Adam on the flat tensor, then the targets; a learner with a non-finite gradient stays where it is."""
+    def _apply(self, gradients: Mapping[str, Tensor], loss: Tensor) -> None:
+        """Adam on the flat tensor, then the targets; a learner with a non-finite loss or gradient stays as it is."""
         pieces = []
         for name, (_, shape) in self._slots.items():
             piece = gradients[name].reshape(self.size, -1)
             pieces.append(torch.nn.functional.pad(piece, (0, -shape.numel() % ALIGN)))
         gradient = torch.cat(pieces, dim=1)
-        self.alive.logical_and_(torch.isfinite(gradient).all(dim=1))
+        self.alive.logical_and_(torch.isfinite(gradient).all(dim=1) & torch.isfinite(loss))
         moving = self.alive[:, None]
         gradient = torch.where(moving, gradient, 0.0)
         beta1, beta2 = ADAM_BETAS

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -27,3 +29,16 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write readable JSON atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def write_tensors(
+    path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a safetensors file atomically."""
+    from safetensors.numpy import save
+
+    # Not safetensors' own `save_file`: it hides a full disk behind an error of its own, and its files are private.
+    whole = {name: np.require(array, requirements="C") for name, array in arrays.items()}
+    data = save(whole, metadata=dict(metadata) if metadata else None)
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)

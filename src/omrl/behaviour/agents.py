@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from omrl.behaviour.config import AgentsConfig
@@ -28,7 +28,7 @@ from omrl.behaviour.sac import build
 from omrl.engine import Batch, Population
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily
-from omrl.files import replacing
+from omrl.files import write_tensors
 from omrl.progress import Meter
 
 SAVE_SECONDS = 60.0
@@ -134,6 +134,8 @@ class Trainer:
             with torch.no_grad():
                 # Stacked weights [P, in, out] meet observations [P, E, in]: no vmap is needed to act.
                 actions, _ = self.sac.act(self.population.params, obs.to(self.device), noise)
+                # An agent whose weights blew up must not stop the others; its next update freezes it.
+                actions = torch.nan_to_num(actions)
         if self.device.type != "cuda":
             return lambda: actions
         host = torch.empty(shape, pin_memory=True)
@@ -203,20 +205,18 @@ class Trainer:
 
     def save(self) -> None:
         """Append the new part of the replay memory, then replace the state."""
-        new = self.replay.rows[:, self._saved_rows : self.replay.count].cpu().contiguous()
-        chunk = {"rows": new, "returns": torch.tensor(self._finished, dtype=torch.float64).reshape(-1, 3)}
-        with replacing(self._chunk(self.saved_chunks)) as temporary:
-            save_file(chunk, temporary)
+        new = self.replay.rows[:, self._saved_rows : self.replay.count].cpu()
+        returns = np.array(self._finished, dtype=np.float64).reshape(-1, 3)
+        write_tensors(self._chunk(self.saved_chunks), {"rows": new.numpy(), "returns": returns})
         self.saved_chunks += 1
         self._saved_rows = self.replay.count
         self._finished = []
-        state = {key: value.detach().cpu().contiguous() for key, value in self.population.state().items()}
+        state = {key: value.detach().cpu().numpy() for key, value in self.population.state().items()}
         arrays = ("episode", "episode_step", "episode_return", "recent_return")
-        state |= {name: torch.from_numpy(getattr(self, name).copy()) for name in arrays}
-        state["simulator"] = torch.from_numpy(self.simulator.get_state().copy())
+        state |= {name: getattr(self, name) for name in arrays}
+        state["simulator"] = self.simulator.get_state()
         counters = {"round": self.round, "update_debt": self.update_debt, "saved_chunks": self.saved_chunks}
-        with replacing(self.work / "state.safetensors") as temporary:
-            save_file(state, temporary, metadata={"counters": json.dumps(counters)})
+        write_tensors(self.work / "state.safetensors", state, {"counters": json.dumps(counters)})
 
     def resume(self) -> None:
         """Go on from the last save, if there is one."""
@@ -226,6 +226,8 @@ class Trainer:
         with safe_open(path, framework="pt") as file:
             counters = json.loads(file.metadata()["counters"])
         state = load_file(path)
+        if state["generator"].shape != self.population.generator.get_state().shape:
+            raise OmrlError(f"{self.work} was begun on another kind of device; go on with that one, or use --force.")
         self.population.load_state(state)
         for name in ("episode", "episode_step", "episode_return", "recent_return"):
             getattr(self, name)[:] = state[name].numpy()
@@ -256,8 +258,7 @@ def train(
     with Meter(f"training {len(tasks)} agents", total, trainer.steps * len(tasks)) as meter:
         while True:
             if trainer.steps in config.checkpoints:
-                with replacing(_snapshot(work, trainer.steps)) as temporary:
-                    save_file({k: torch.from_numpy(v) for k, v in trainer.actor().items()}, temporary)
+                write_tensors(_snapshot(work, trainer.steps), trainer.actor())
             if trainer.steps >= config.steps:
                 break
             trainer.run_round()

@@ -3,7 +3,7 @@
     omrl collect half-cheetah-vel --out data/half-cheetah-vel
 
 Two stages, each of which goes on after an interruption: the agents are trained into behaviour policies, and the
-policies are rolled out. The second stage alone rebuilds a data set from published policies (`--from-policies`).
+policies are rolled out. The second stage alone rebuilds a dataset from published policies (`--from-policies`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
 CURVE_POINTS = 50
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Collect:
     out: Path
     """Folder of the new meta-dataset."""
     schedule: str = "default"
-    """`default`, or `paper`: the checkpoints and episodes of the paper's table of data sets."""
+    """`default`, or `paper`: the checkpoints and episodes of the paper's table of datasets."""
     steps: int | None = None
     """Environment steps of each agent."""
     checkpoints: tuple[int, ...] | None = None
@@ -86,6 +87,7 @@ def run(args: Collect) -> MetaDataset | None:
     from omrl.behaviour.policies import PolicyFiles
 
     family = get_family(args.family)
+    _check(args)
     out = args.out.absolute()
     work = out.parent / f".{out.name}.collect"
     if args.from_policies:
@@ -94,33 +96,49 @@ def run(args: Collect) -> MetaDataset | None:
             raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
         episodes = args.episodes or preset(family, args.schedule)[1]
         tasks = _spread(stored.tasks, args.tasks)
-        plan = _plan(family, tasks, stored.source, episodes, args)
+        plan = _plan(family, tasks, stored.source, stored.steps, episodes, args)
         config = None
     else:
         config, episodes = _settings(family, args)
         tasks = _spread(family.tasks, args.tasks)
-        plan = _plan(family, tasks, _training_source(config), episodes, args)
+        plan = _plan(family, tasks, _training_source(config), config.checkpoints, episodes, args)
     if args.dry_run:
         print(json.dumps(plan, indent=2))
         return None
     if _finished(out, plan, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
-        _open_work(work, plan, args.force)
+        device = _device(args.device)
+        # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
+        writer = _writer(family, tasks, plan, out, args.force)
+        if not _open_work(work, plan, args.force):
+            writer.abandon()
         if config is not None:
-            stored = _train(family, tasks, config, _device(args.device), work)
-        _log_rollouts(stored, tasks, plan, episodes, out, args)
-    _keep_policies(work, out)
+            stored = _train(family, tasks, config, device, work)
+        _log_rollouts(writer, stored, tasks, plan["rollout"])
+    _keep_policies(work, plan, out)
     dataset = MetaDataset.open(out)
     if args.plot:
         from omrl.behaviour.plots import plot
 
-        for path in plot(dataset, out):
+        trained = args.policies / family.name if args.from_policies else out / "policies"
+        for path in plot(dataset, out / "figures", trained / "learning-curve.csv"):
             print(f"drew {path}")
     return dataset
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _check(args: Collect) -> None:
+    if args.episodes is not None and args.episodes < 1:
+        raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
+    if not 0 <= args.seed < 2**63:
+        raise OmrlError(f"--seed must be 0 or more and under 2^63, not {args.seed}.")
+    if args.from_policies:
+        for name in ("steps", "checkpoints", "envs_per_task", "different_starts"):
+            if getattr(args, name) not in (None, False):
+                raise OmrlError(f"--{name.replace('_', '-')} is about training, and --from-policies does not train.")
 
 
 def _settings(family: TaskFamily, args: Collect) -> tuple[AgentsConfig, int]:
@@ -133,13 +151,11 @@ def _settings(family: TaskFamily, args: Collect) -> tuple[AgentsConfig, int]:
             envs = args.envs_per_task or config.envs_per_task
             scaled = (round(c * args.steps / config.steps / envs) * envs for c in config.checkpoints)
             changes["checkpoints"] = tuple(sorted(set(scaled)))
-            changes["random_steps"] = min(config.random_steps, args.steps // 4)
+        changes["random_steps"] = min(config.random_steps, args.steps // 4)
     if args.checkpoints is not None:
         changes["checkpoints"] = tuple(sorted(set(args.checkpoints)))
     if args.envs_per_task is not None:
         changes["envs_per_task"] = args.envs_per_task
-    if args.episodes is not None and args.episodes < 1:
-        raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
     return replace(config, **changes), args.episodes or episodes
 
 
@@ -156,6 +172,8 @@ def _device(name: str) -> str:
 
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise OmrlError(f"There is no device {name!r}; it is auto, cpu or cuda.")
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError) as error:
@@ -170,10 +188,14 @@ def _training_source(config: AgentsConfig) -> dict[str, Any]:
 
 
 def _plan(
-    family: TaskFamily, tasks: Sequence[Task], source: Mapping[str, Any], episodes: int, args: Collect
+    family: TaskFamily,
+    tasks: Sequence[Task],
+    source: Mapping[str, Any],
+    steps: Sequence[int],
+    episodes: int,
+    args: Collect,
 ) -> dict[str, Any]:
-    """What the data will be, as JSON; two runs with the same plan make the same data set."""
-    steps = source["agents"]["checkpoints"]
+    """What the data will be, as JSON; two runs with the same plan make the same dataset."""
     logged = [steps[-1]] if args.expert_only else list(steps)
     rollout = {"checkpoints": logged, "episodes": episodes, "seed": args.seed}
     return {"family": family.name, "tasks": [task.name for task in tasks], **source, "rollout": rollout}
@@ -185,18 +207,29 @@ def _finished(out: Path, plan: Mapping[str, Any], force: bool) -> bool:
     dataset = MetaDataset.open(out)
     same = {key: value for key, value in dataset.manifest.source.items() if key != "versions"} == plan
     if not same:
-        raise OmrlError(f"{out} holds a data set made with other arguments; choose another --out, or use --force.")
+        raise OmrlError(f"{out} holds a dataset made with other arguments; choose another --out, or use --force.")
     return True
 
 
-def _open_work(work: Path, plan: Mapping[str, Any], force: bool) -> None:
-    record = work / "plan.json"
-    if force and work.exists():
-        shutil.rmtree(work)
-    if record.exists() and json.loads(record.read_text()) != plan:
-        raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
-    work.mkdir(parents=True, exist_ok=True)
-    write_json(record, plan)
+def _open_work(work: Path, plan: Mapping[str, Any], force: bool) -> bool:
+    """Make the working folder, or go on with the one that is there (true)."""
+    if not force and (left := _left_plan(work)) is not None:
+        if left != plan:
+            raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
+        return True
+    try:
+        if work.exists():
+            shutil.rmtree(work)
+        work.mkdir(parents=True)
+        write_json(work / PLAN, plan)
+    except OSError as error:
+        raise OmrlError(f"{work} could not be written: {error.strerror}.") from error
+    return False
+
+
+def _left_plan(work: Path) -> Any:
+    record = work / PLAN
+    return json.loads(record.read_text()) if record.exists() else None
 
 
 # -- the two stages --------------------------------------------------------------------------------------------------
@@ -229,16 +262,12 @@ def _write_curve(path: Path, tasks: Sequence[Task], steps: int, returns: np.ndar
                     rows.writerow([task.name, round((b + 1) * width), f"{chosen.mean():.5g}"])
 
 
-def _log_rollouts(
-    stored: PolicyFiles, tasks: Sequence[Task], plan: Mapping[str, Any], episodes: int, out: Path, args: Collect
-) -> None:
-    from omrl.behaviour.rollout import roll_out
-    from omrl.progress import Meter
-
-    family, steps = stored.family, plan["rollout"]["checkpoints"]
+def _writer(
+    family: TaskFamily, tasks: Sequence[Task], plan: Mapping[str, Any], out: Path, force: bool
+) -> MetaDatasetWriter:
     split = family.splits["paper"]
     names = {task.name for task in tasks}
-    writer = MetaDatasetWriter(
+    return MetaDatasetWriter(
         out,
         tasks=tasks,
         observation_dim=family.obs_dim,
@@ -253,8 +282,17 @@ def _log_rollouts(
         family=family.name,
         horizon=family.horizon,
         source={**plan, "versions": {name: metadata.version(name) for name in ("omrl", "numpy", "mujoco")}},
-        force=args.force,
+        force=force,
     )
+
+
+def _log_rollouts(
+    writer: MetaDatasetWriter, stored: PolicyFiles, tasks: Sequence[Task], rollout: Mapping[str, Any]
+) -> None:
+    from omrl.behaviour.rollout import roll_out
+    from omrl.progress import Meter
+
+    family, steps, episodes = stored.family, rollout["checkpoints"], rollout["episodes"]
     order = [task.name for task in stored.tasks]
     with Meter(f"rolling out {len(steps)} checkpoints", len(tasks)) as meter:
         for start in range(0, len(tasks), ROLLOUT_TASKS):
@@ -264,7 +302,7 @@ def _log_rollouts(
                 parts = []
                 for step in steps:
                     weights, biases = ([layer[rows] for layer in kind] for kind in stored.weights(step))
-                    seed = (plan["rollout"]["seed"], step)
+                    seed = (rollout["seed"], step)
                     parts.append(roll_out(family, chunk, weights, biases, episodes=episodes, seed=seed))
                 for i, task in enumerate(chunk):
                     _write_task(writer, task.name, steps, [part[i] for part in parts], family.horizon)
@@ -289,8 +327,10 @@ def _write_task(
     writer.write(name, arrays, {"random": scores[0] if steps[0] == 0 else None, "expert": scores[1]})
 
 
-def _keep_policies(work: Path, out: Path) -> None:
+def _keep_policies(work: Path, plan: Mapping[str, Any], out: Path) -> None:
     """Put the policies beside the data they made, then drop the working folder."""
+    if _left_plan(work) not in (None, plan):
+        return  # An unfinished run that was to replace this dataset: not what made it.
     trained = work / "policies"
     if trained.is_dir():
         shutil.rmtree(out / "policies", ignore_errors=True)

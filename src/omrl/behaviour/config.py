@@ -63,8 +63,6 @@ class AgentsConfig:
     """The algorithm's own hyperparameters."""
 
     def __post_init__(self) -> None:
-        if not self.checkpoints or min(self.checkpoints) < 0 or max(self.checkpoints) > self.steps:
-            raise OmrlError(f"Checkpoints must lie between 0 and the {self.steps} steps of training.")
         for name in ("steps", "envs_per_task", "episode_steps"):
             if getattr(self, name) < 1:
                 raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
@@ -72,6 +70,8 @@ class AgentsConfig:
             raise OmrlError(
                 f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task."
             )
+        if not self.checkpoints or min(self.checkpoints) < 0 or max(self.checkpoints) > self.steps:
+            raise OmrlError(f"Checkpoints must lie between 0 and the {self.steps} steps of training.")
 
 
 def preset(family: TaskFamily, schedule: str = "default") -> tuple[AgentsConfig, int]:

@@ -1,11 +1,11 @@
-"""Behaviour policies as files: the data set in small.
+"""Behaviour policies as files: the dataset in small.
 
     policies/half-cheetah-vel/
       policies.json              family, tasks, checkpoint steps, how they were trained, size and sha256 of every file
       step-0000000.safetensors   actor weights in half precision, stacked over tasks (one row where all tasks share it)
       step-0050000.safetensors   ...
 
-A policy acts with exactly the stored half-precision weights, so a data set rebuilt from the files is the data set.
+A policy acts with exactly the stored half-precision weights, so a dataset rebuilt from the files is the dataset.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
-from omrl.files import write_json
+from omrl.files import write_json, write_tensors
 from omrl.nets import LOG_STD_MAX, LOG_STD_MIN
 
 SCHEMA = 1
@@ -74,7 +74,7 @@ class PolicyFiles:
         files = {}
         for step, weights in checkpoints.items():
             path = folder / checkpoint_file(step)
-            save_file({name: np.ascontiguousarray(w) for name, w in weights.items()}, path)
+            write_tensors(path, weights)
             files[str(step)] = {"file": path.name, **fingerprint(path)}
         index = {
             "schema": SCHEMA,
@@ -104,8 +104,14 @@ class PolicyFiles:
                 if fingerprint(file) != {key: entry[key] for key in ("bytes", "sha256")}:
                     raise OmrlError(f"{file} does not match the size and sha256 that {INDEX} records: it was altered.")
             steps = tuple(sorted(int(step) for step in index["checkpoints"]))
-            return cls(folder, get_family(index["family"]), tasks, steps, index["source"])
-        except (KeyError, TypeError, ValueError) as error:
+            family, source = get_family(index["family"]), dict(index["source"])
+            if not steps or not tasks:
+                raise ValueError("it names no checkpoint or no task")
+            for task in tasks:
+                if task not in family.tasks:
+                    raise ValueError(f"{task.name!r} is not a task of {family.name}")
+            return cls(folder, family, tasks, steps, source)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OmrlError(f"{path} is not a valid index of behaviour policies ({error}).") from error
 
     def weights(self, step: int) -> tuple[list[Array], list[Array]]:

@@ -176,6 +176,8 @@ class MujocoPainter:
     def _soften_floor(self) -> None:
         """The models' black and white mirror of a floor draws the eye away from the body."""
         self._model.mat_reflectance[:] = 0.0
+        # A narrower shadow map: the default one streaks the floor at the models' large extent.
+        self._model.vis.map.shadowclip = 0.3
         floor = self._model.texture("texplane").id
         first = self._model.tex_adr[floor]
         texels = self._model.tex_data[first : first + 3 * self._model.tex_width[floor] * self._model.tex_height[floor]]

@@ -1,0 +1,116 @@
+"""Pictures of behaviour data: learning curves over tasks, returns by level and, for the point robots, trajectories."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
+from omrl.families import get_family
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, which stay apart under colour blindness.
+COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2"}
+TRAJECTORY_TASKS, TRAJECTORY_EPISODES = 5, 6
+
+
+def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
+    """Draw what there is into `folder` and return the paths; `curve` is the agents' learning curve, if it was kept."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise OmrlError('Drawing needs matplotlib: pip install "omrl[plot]".') from error
+
+    assert dataset.family is not None
+    levels = [level for level in COLOURS if level in dataset.levels]
+    panels = [_levels] if not curve.is_file() else [_learning_curves, _levels]
+    figures = {"returns": Figure(figsize=(5.2 * len(panels), 4), layout="constrained")}
+    for draw, axes in zip(panels, np.atleast_1d(figures["returns"].subplots(1, len(panels))), strict=True):
+        draw(axes, dataset, levels, curve)
+    if "point-robot" in dataset.family:
+        figures["trajectories"] = Figure(figsize=(4 * len(levels), 3.6), layout="constrained")
+        all_axes = np.atleast_1d(figures["trajectories"].subplots(1, len(levels), sharex=True, sharey=True))
+        for level, axes in zip(levels, all_axes, strict=True):
+            _trajectories(axes, dataset.level(level), level)
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for name, figure in figures.items():
+        figure.suptitle(dataset.family)
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=140)
+    return paths
+
+
+def _learning_curves(axes: Axes, dataset: MetaDataset, levels: list[str], curve: Path) -> None:
+    """Every task's agent as a thin line, their mean as a thick one."""
+    from matplotlib.ticker import EngFormatter
+
+    with curve.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    by_task: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    by_step: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        by_task[row["task"]].append((int(row["step"]), float(row["return"])))
+        by_step[int(row["step"])].append(float(row["return"]))
+    for points in by_task.values():
+        axes.plot(*zip(*points, strict=True), color="#56B4E9", alpha=max(0.15, 1 / len(by_task)), linewidth=0.8)
+    steps = sorted(by_step)
+    axes.plot(steps, [np.mean(by_step[step]) for step in steps], color="black", linewidth=2, label="mean over tasks")
+    for level in levels:
+        axes.axhline(_mean_return(dataset, level), color=COLOURS[level], linestyle="--", label=f"{level} data")
+    axes.set(xlabel="environment steps of each agent", ylabel=_return_label(dataset))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_title(f"{len(by_task)} agents learning", fontsize=10)
+    axes.legend(fontsize=8)
+
+
+def _levels(axes: Axes, dataset: MetaDataset, levels: list[str], _: Path) -> None:
+    """Mean return of each task at each level, tasks in the order of their expert."""
+    scores = {level: [dataset.level(level).returns(task.name).mean() for task in dataset.tasks] for level in levels}
+    order = np.argsort(scores[levels[-1]])
+    for level in levels:
+        axes.plot(np.arange(len(order)), np.array(scores[level])[order], ".", color=COLOURS[level], label=level)
+    family = get_family(dataset.family or "")
+    best = [family.best_return(task) for task in dataset.tasks]
+    if None not in best:
+        ordered = np.array(best, dtype=float)[order]
+        axes.plot(np.arange(len(order)), ordered, "_", color="black", markersize=4, label="best possible")
+    axes.set(xlabel="task, ordered by its expert", ylabel=_return_label(dataset))
+    axes.set_title("mean return by level", fontsize=10)
+    axes.legend(fontsize=8)
+
+
+def _trajectories(axes: Axes, view: MetaDataset, level: str) -> None:
+    """Where a few tasks' policies go in the first steps that make the return."""
+    from matplotlib import colormaps
+    from matplotlib.patches import Circle
+
+    chosen = np.linspace(0, len(view.tasks) - 1, min(TRAJECTORY_TASKS, len(view.tasks))).round().astype(int)
+    for colour, index in zip(colormaps["viridis"](np.linspace(0, 0.9, len(chosen))), chosen, strict=True):
+        task, rows = view.tasks[index], view.rows(int(index))
+        for episode in np.unique(rows["episode"])[:TRAJECTORY_EPISODES]:
+            path = rows["observations"][(rows["episode"] == episode) & (rows["step"] <= (view.manifest.horizon or 20))]
+            axes.plot(path[:, 0], path[:, 1], color=colour, linewidth=0.8, alpha=0.8)
+        goal: Any = task.params.get("goal")
+        if goal is not None:  # the circle inside which the sparse reward is paid
+            axes.add_patch(Circle(goal, 0.2, fill=False, color="#D55E00", linewidth=1.2))
+        else:
+            axes.plot(1.0, 0.0, "*", color="#D55E00", markersize=10)
+    axes.set(title=level, xlabel="x", aspect="equal")
+    axes.set_ylabel("y" if level == "random" else "")
+
+
+def _mean_return(dataset: MetaDataset, level: str) -> float:
+    view = dataset.level(level)
+    return float(np.mean([view.returns(task.name).mean() for task in view.tasks]))
+
+
+def _return_label(dataset: MetaDataset) -> str:
+    return f"return over {dataset.manifest.horizon} steps"

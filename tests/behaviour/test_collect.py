@@ -1,0 +1,528 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from behaviour_helpers import SPARSE, contents
+
+from omrl import cli
+from omrl.behaviour.collect import Collect, collect
+from omrl.behaviour.collect import run as run_collect
+from omrl.behaviour.config import AgentsConfig, SACConfig, preset
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
+from omrl.families import FAMILIES
+
+SMALL = ("--tasks", "3", "--steps", "400", "--episodes", "2", "--device", "cpu")
+OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "device": "cpu"}
+# Saves after every second round; slow roll-outs, a task at a time, so that a signal can meet them.
+DRIVER = """
+import sys, time
+from omrl.behaviour import agents, collect, rollout
+from omrl.cli import main
+agents.SAVE_SECONDS, agents.REPORT_ROUNDS, collect.ROLLOUT_TASKS = 0.0, 2, 1
+honest = rollout.roll_out
+rollout.roll_out = lambda *a, **k: (time.sleep(0.1), honest(*a, **k))[1]
+main()
+"""
+
+
+def command(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of an omrl command, in this process."""
+    monkeypatch.setattr(sys, "argv", ["omrl", *words])
+    capsys.readouterr()
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    streams = capsys.readouterr()
+    return code, streams.out, streams.err
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """A small data set, made without interruption."""
+    out = tmp_path_factory.mktemp("collected") / "data"
+    assert collect("sparse-point-robot", out, **OPTIONS) is not None
+    return out
+
+
+# ----------------------------------------------------------------------------- what comes out
+
+
+def test_the_data_set_validates_and_has_all_levels(small):
+    dataset = MetaDataset.open(small)
+    dataset.validate()
+    assert dataset.levels == ("random", "medium", "expert", "mixed")
+    assert dataset.family == "sparse-point-robot"
+    assert [task.name for task in dataset.tasks] == ["task-000", "task-050", "task-099"]
+    assert dataset.tasks == tuple(SPARSE.tasks[i] for i in (0, 50, 99))
+    split = dataset.split
+    assert sorted(split["train"] + split["test"]) == ["task-000", "task-050", "task-099"]
+    assert leftovers(small.parent) == ["data"]
+    assert sorted(p.name for p in small.iterdir()) == [
+        "manifest.json",
+        "policies",
+        "task-000.safetensors",
+        "task-001.safetensors",
+        "task-002.safetensors",
+    ]
+
+
+def test_every_checkpoint_has_its_rows_and_the_manifest_their_returns_at_the_horizon(small):
+    dataset = MetaDataset.open(small)
+    for entry in dataset.manifest.tasks:
+        rows = dataset.rows(entry.name)
+        assert [c.policy_step for c in entry.checkpoints] == [0, 64, 96, 400]
+        means = {}
+        for checkpoint in entry.checkpoints:
+            mask = rows["policy_step"] == checkpoint.policy_step
+            assert mask.sum() == checkpoint.rows == 2 * SPARSE.logged_steps
+            rewards = rows["rewards"][mask].reshape(2, SPARSE.logged_steps)
+            means[checkpoint.policy_step] = rewards[:, : SPARSE.horizon].sum(axis=1).mean()
+            assert checkpoint.mean_return == pytest.approx(means[checkpoint.policy_step], abs=1e-5)
+        assert entry.reference.random == pytest.approx(means[0], abs=1e-5)
+        assert entry.reference.expert == pytest.approx(means[400], abs=1e-5)
+    references = [entry.reference.expert for entry in dataset.manifest.tasks]
+    assert max(references) > 0 or any(dataset.rows(t)["rewards"].any() for t in range(3))
+
+
+def test_the_manifest_says_how_the_data_was_made(small):
+    source = MetaDataset.open(small).manifest.source
+    assert source["agents"]["steps"] == 400
+    assert source["agents"]["same_start"] is True
+    assert source["rollout"] == {"checkpoints": [0, 64, 96, 400], "episodes": 2, "seed": 0}
+    assert set(source["versions"]) == {"omrl", "numpy", "mujoco"}
+
+
+def test_the_learning_curve_lies_beside_the_policies(small):
+    lines = (small / "policies" / "learning-curve.csv").read_text().splitlines()
+    assert lines[0] == "task,step,return"
+    assert {line.split(",")[0] for line in lines[1:]} == {"task-000", "task-050", "task-099"}
+    assert all(0 < int(line.split(",")[1]) <= 400 for line in lines[1:])
+
+
+def test_the_same_arguments_again_do_nothing(small, capsys):
+    before = {path: path.stat().st_mtime_ns for path in small.rglob("*")}
+    dataset = collect("sparse-point-robot", small, **OPTIONS)
+    assert "is there already" in capsys.readouterr().out
+    assert dataset is not None
+    assert {path: path.stat().st_mtime_ns for path in small.rglob("*")} == before
+
+
+def test_another_seed_or_other_starts_give_other_data(small, tmp_path):
+    made = contents(small)
+    for name, options in (("seed", {"seed": 1}), ("starts", {"different_starts": True})):
+        collect("sparse-point-robot", tmp_path / name, **OPTIONS | options)
+        assert contents(tmp_path / name)["task-002.safetensors"] != made["task-002.safetensors"]
+
+
+def test_expert_only_logs_the_last_checkpoint_alone(small, tmp_path):
+    dataset = collect("sparse-point-robot", tmp_path / "expert", **OPTIONS, expert_only=True)
+    whole = MetaDataset.open(small).level("expert")
+    for task in ("task-000", "task-050", "task-099"):
+        rows, expected = dataset.rows(task), whole.rows(task)
+        assert set(rows["policy_step"]) == {400}
+        for name in ("observations", "actions", "rewards", "next_observations", "truncations", "step"):
+            np.testing.assert_array_equal(rows[name], expected[name])
+    entry = dataset.manifest.tasks[0]
+    assert entry.reference.random is None
+    assert entry.reference.expert == MetaDataset.open(small).manifest.tasks[0].reference.expert
+
+
+# ----------------------------------------------------------------------------- from policies
+
+
+@pytest.fixture
+def published(small, tmp_path) -> Path:
+    shutil.copytree(small / "policies", tmp_path / "policies" / "sparse-point-robot")
+    return tmp_path / "policies"
+
+
+def test_a_rebuild_from_policies_has_the_same_bytes(small, published, tmp_path):
+    collect("sparse-point-robot", tmp_path / "again", from_policies=True, policies=published, episodes=2)
+    made = {name: data for name, data in contents(small).items() if not name.startswith("policies")}
+    assert contents(tmp_path / "again") == made
+
+
+def test_some_tasks_rebuilt_from_policies_have_the_rows_they_have_among_all(small, published, tmp_path):
+    options = {"from_policies": True, "policies": published, "episodes": 2, "tasks": 2}
+    dataset = collect("sparse-point-robot", tmp_path / "some", **options)
+    assert [task.name for task in dataset.tasks] == ["task-000", "task-099"]
+    assert (tmp_path / "some" / "task-001.safetensors").read_bytes() == (small / "task-002.safetensors").read_bytes()
+
+
+def test_policies_that_do_not_fit_are_refused(published, tmp_path, monkeypatch, capsys):
+    def refused(*words):
+        arguments = ("--out", str(tmp_path / "new"), "--from-policies", "--policies", str(published), *words)
+        code, _, err = command(monkeypatch, capsys, "collect", *arguments)
+        assert code == 2
+        assert err.count("\n") == 1
+        assert leftovers(tmp_path) == ["policies"]
+        return err
+
+    assert "holds no behaviour policies" in refused("point-robot-wind")
+    (published / "sparse-point-robot").rename(published / "point-robot-wind")
+    assert "holds policies of sparse-point-robot" in refused("point-robot-wind")
+    (published / "point-robot-wind").rename(published / "sparse-point-robot")
+    for words in (["--steps", "80"], ["--checkpoints", "0", "400"], ["--envs-per-task", "2"], ["--different-starts"]):
+        assert "--from-policies does not train" in refused("sparse-point-robot", *words)
+    assert "--tasks must be between 1 and the 3" in refused("sparse-point-robot", "--tasks", "4")
+    assert "--episodes must be at least 1" in refused("sparse-point-robot", "--episodes", "0")
+    altered = published / "sparse-point-robot" / "step-0000400.safetensors"
+    altered.write_bytes(altered.read_bytes()[:-1] + b"\x77")
+    assert "it was altered" in refused("sparse-point-robot")
+
+
+def test_policies_without_a_training_record_can_be_rolled_out(published, tmp_path):
+    index = published / "sparse-point-robot" / "policies.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"source": {"algorithm": "by hand"}}))
+    dataset = collect("sparse-point-robot", tmp_path / "new", from_policies=True, policies=published, episodes=1)
+    assert dataset.manifest.source["algorithm"] == "by hand"
+    assert dataset.manifest.source["rollout"]["checkpoints"] == [0, 64, 96, 400]
+
+
+# ----------------------------------------------------------------------------- interruptions
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", DRIVER, "collect", "sparse-point-robot", "--out", str(out), *SMALL]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def interrupt(out: Path, reached, number: signal.Signals) -> tuple[int, str]:
+    """Start the command, send it a signal as soon as it has got so far; its exit code and stderr."""
+    process = start(out)
+    deadline = time.monotonic() + 120
+    while not reached():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert not out.exists()
+    return process.returncode, err
+
+
+def chunks(out: Path) -> int:
+    return len(list(out.parent.glob(f".{out.name}.collect/replay-*.safetensors")))
+
+
+def finish(out: Path) -> None:
+    process = start(out)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+
+
+def test_killed_three_times_it_goes_on_and_ends_with_the_same_bytes(small, tmp_path):
+    out = tmp_path / "data"
+    partial = tmp_path / ".data.partial"
+    assert interrupt(out, lambda: chunks(out) >= 4, signal.SIGKILL)[0] == -signal.SIGKILL
+    first = chunks(out)
+    assert interrupt(out, lambda: chunks(out) >= first + 6, signal.SIGKILL)[0] == -signal.SIGKILL
+    assert interrupt(out, lambda: any(partial.glob("task-*.safetensors")), signal.SIGKILL)[0] == -signal.SIGKILL
+    finish(out)
+    assert leftovers(tmp_path) == ["data"]
+    assert contents(out) == contents(small)
+
+
+def test_ctrl_c_and_sigterm_leave_a_run_that_goes_on_to_the_same_bytes(small, tmp_path):
+    out = tmp_path / "data"
+    code, err = interrupt(out, lambda: chunks(out) >= 3, signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in err
+    assert err.strip().splitlines()[-1] == "interrupted; the same command goes on from the last save"
+    first = chunks(out)
+    assert interrupt(out, lambda: chunks(out) >= first + 3, signal.SIGTERM)[0] == -signal.SIGTERM
+    finish(out)
+    assert leftovers(tmp_path) == ["data"]
+    assert contents(out) == contents(small)
+
+
+def stop_in(monkeypatch, name: str) -> None:
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"omrl.behaviour.collect.{name}", stopped)
+
+
+def test_stopped_before_the_policies_are_put_beside_the_data_it_does_so_when_started_again(
+    small, tmp_path, monkeypatch
+):
+    out = tmp_path / "data"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_in(patch, "_keep_policies")
+        collect("sparse-point-robot", out, **OPTIONS)
+    assert leftovers(tmp_path) == [".data.collect", "data"]
+    collect("sparse-point-robot", out, **OPTIONS)
+    assert leftovers(tmp_path) == ["data"]
+    assert contents(out) == contents(small)
+
+
+def test_an_unfinished_replacement_does_not_touch_the_finished_data(small, tmp_path, monkeypatch):
+    out = tmp_path / "data"
+    shutil.copytree(small, out)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_in(patch, "_log_rollouts")
+        collect("sparse-point-robot", out, **OPTIONS | {"seed": 1}, force=True)
+    assert contents(out) == contents(small)
+    collect("sparse-point-robot", out, **OPTIONS)
+    assert contents(out) == contents(small)
+
+
+def test_rows_left_by_a_run_whose_agents_are_gone_are_not_used(small, tmp_path, monkeypatch):
+    out = tmp_path / "data"
+    partial = tmp_path / ".data.partial"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("omrl.data.MetaDatasetWriter.finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        collect("sparse-point-robot", out, **OPTIONS)
+    assert (partial / "task-000.safetensors").exists()
+    shutil.rmtree(tmp_path / ".data.collect")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_in(patch, "_train")
+        collect("sparse-point-robot", out, **OPTIONS)
+    assert not partial.exists()
+
+
+# ----------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["half-cheeta-vel"], "no family 'half-cheeta-vel' (did you mean 'half-cheetah-vel'?)"),
+        (["sparse-point-robot", "--tasks", "0"], "--tasks must be between 1 and the 100 tasks"),
+        (["sparse-point-robot", "--tasks", "101"], "--tasks must be between 1 and the 100 tasks"),
+        (["sparse-point-robot", "--schedule", "fast"], "no schedule 'fast'; there are default and paper"),
+        (["sparse-point-robot", "--steps", "0"], "steps must be at least 1"),
+        (["sparse-point-robot", "--steps", "-8"], "steps must be at least 1"),
+        (["sparse-point-robot", "--steps", "77"], "multiples of the 8 environments"),
+        (["sparse-point-robot", "--steps", "80", "--checkpoints", "0", "160"], "between 0 and the 80 steps"),
+        (["sparse-point-robot", "--checkpoints", "-8"], "between 0 and the"),
+        (["sparse-point-robot", "--checkpoints", "0", "17"], "multiples of the 8 environments"),
+        (["sparse-point-robot", "--checkpoints"], "Checkpoints must lie"),
+        (["sparse-point-robot", "--envs-per-task", "0"], "envs_per_task must be at least 1"),
+        (["sparse-point-robot", "--episodes", "0"], "--episodes must be at least 1"),
+        (["sparse-point-robot", "--seed", "-1"], "--seed must be 0 or more"),
+        (["sparse-point-robot", "--seed", str(2**63)], "--seed must be 0 or more"),
+        (["sparse-point-robot", "--device", "cuda:99"], "no device 'cuda:99' here"),
+        (["sparse-point-robot", "--device", "meta"], "no device 'meta'; it is auto, cpu or cuda"),
+        (["sparse-point-robot", "--device", "gpu"], "no device 'gpu'; it is auto, cpu or cuda"),
+        (["sparse-point-robot", "--from-policies"], "holds no behaviour policies"),
+    ],
+)
+def test_a_bad_argument_is_one_sentence_and_leaves_nothing(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(monkeypatch, capsys, "collect", *words, "--out", "new/data")
+    assert code == 2
+    assert says in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert leftovers(tmp_path) == []
+
+
+def test_a_missing_device_is_one_sentence(tmp_path, monkeypatch, capsys):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has the device")
+    arguments = ("sparse-point-robot", "--device", "cuda", "--out", str(tmp_path / "data"))
+    code, _, err = command(monkeypatch, capsys, "collect", *arguments)
+    assert code == 2
+    assert "There is no device 'cuda' here" in err
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
+def test_something_else_under_the_name_is_refused_before_any_training(kind, force, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "data"
+    if kind == "folder":
+        out.mkdir()
+        (out / "thesis.tex").write_text("years of work")
+    elif kind == "file":
+        out.write_text("years of work")
+    else:
+        out.symlink_to("nowhere")
+    stop_in(monkeypatch, "_train")
+    code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(out), *SMALL, *force)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert leftovers(tmp_path) == ["data"]
+    if kind == "folder":
+        assert (out / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("words", [["--seed", "1"], ["--episodes", "3"], ["--expert-only"], ["--different-starts"]])
+def test_a_data_set_made_with_other_arguments_is_kept(words, small, tmp_path, monkeypatch, capsys):
+    before = contents(small)
+    code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(small), *SMALL, *words)
+    assert code == 2
+    assert "holds a data set made with other arguments" in err
+    assert contents(small) == before
+
+
+def test_a_data_set_of_another_family_is_kept(small, monkeypatch, capsys):
+    code, _, err = command(monkeypatch, capsys, "collect", "point-robot-wind", "--out", str(small), *SMALL)
+    assert code == 2
+    assert "holds a data set made with other arguments" in err
+    assert MetaDataset.open(small).family == "sparse-point-robot"
+
+
+def test_an_unfinished_run_with_other_arguments_is_kept_unless_forced(small, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "data"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_in(patch, "_log_rollouts")
+        collect("sparse-point-robot", out, **OPTIONS | {"steps": 80})
+    code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(out), *SMALL)
+    assert code == 2
+    assert "is an unfinished run with other arguments" in err
+    collect("sparse-point-robot", out, **OPTIONS, force=True)
+    assert contents(out) == contents(small)
+    assert leftovers(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize("place", ["a file", "/proc"])
+def test_a_place_where_nothing_can_be_written_is_one_sentence(place, tmp_path, monkeypatch, capsys):
+    if place == "a file":
+        place = str(tmp_path / "file")
+        Path(place).touch()
+    code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", f"{place}/data", *SMALL)
+    assert code == 2
+    assert "could not be written" in err
+    assert err.count("\n") == 1
+
+
+def test_dry_run_prints_the_plan_as_json_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    arguments = ("half-cheetah-vel", "--out", str(tmp_path / "data"), "--tasks", "2", "--seed", "5", "--dry-run")
+    code, out, _ = command(monkeypatch, capsys, "collect", *arguments)
+    assert code == 0
+    plan = json.loads(out)
+    assert plan["family"] == "half-cheetah-vel"
+    assert plan["tasks"] == ["task-000", "task-099"]
+    assert plan["agents"]["seed"] == plan["rollout"]["seed"] == 5
+    assert plan["rollout"]["checkpoints"] == plan["agents"]["checkpoints"]
+    assert leftovers(tmp_path) == []
+
+
+def test_the_plan_of_a_dry_run_is_the_source_of_the_data(small, monkeypatch, capsys):
+    arguments = ("sparse-point-robot", "--out", str(small), *SMALL, "--dry-run")
+    plan = json.loads(command(monkeypatch, capsys, "collect", *arguments)[1])
+    source = MetaDataset.open(small).manifest.source
+    assert {key: value for key, value in source.items() if key != "versions"} == plan
+
+
+def test_fewer_steps_leave_most_of_them_for_learning(tmp_path, capsys):
+    for options in ({}, {"checkpoints": (0, 800)}):
+        run_collect(Collect("half-cheetah-vel", tmp_path / "data", steps=800, dry_run=True, **options))
+        plan = json.loads(capsys.readouterr().out)
+        assert plan["agents"]["random_steps"] <= 200
+        assert plan["agents"]["checkpoints"][-1] == 800
+
+
+# ----------------------------------------------------------------------------- a full disk
+
+
+@pytest.mark.parametrize("file", ["replay-", "actors-", "step-", "task-", "manifest"])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(file, small, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "data"
+    honest = Path.write_bytes
+
+    def full(self, data):
+        if self.name.startswith(f".{file}"):
+            honest(self, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+        return honest(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        code, _, err = command(patch, capsys, "collect", "sparse-point-robot", "--out", str(out), *SMALL)
+    assert code == 2
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "No space left on device" in last
+    assert "Traceback" not in err
+    assert not out.exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+    collect("sparse-point-robot", out, **OPTIONS)
+    assert contents(out) == contents(small)
+    assert leftovers(tmp_path) == ["data"]
+
+
+def test_a_disk_that_is_really_full_is_one_sentence(tmp_path, monkeypatch, capsys):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "none", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        out = disk / "data"
+        code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(out), *SMALL)
+        assert code == 2
+        assert "No space left on device" in err.strip().splitlines()[-1]
+        assert "Traceback" not in err
+        assert not out.exists()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# ----------------------------------------------------------------------------- presets
+
+# Meta environment, checkpoints start:end:spacing and trajectories per checkpoint: the paper's table of fixed datasets.
+PAPER = """
+sparse-point-robot 2200:4800:200 51
+half-cheetah-vel 50000:950000:50000 53
+ant-fwd-back 10000:790000:10000 55
+half-cheetah-fwd-back 5000:640000:5000 6
+walker-2d-params 50000:950000:50000 53
+point-robot-wind 2200:11800:200 51
+"""
+
+
+@pytest.mark.parametrize("line", PAPER.split("\n")[1:-1])
+def test_the_paper_schedule_is_the_papers_table(line):
+    name, spacing, episodes = line.split()
+    first, last, every = map(int, spacing.split(":"))
+    config, found = preset(FAMILIES[name], "paper")
+    assert found == int(episodes)
+    assert config.checkpoints[0] == 0
+    assert config.checkpoints[1:] == tuple(range(first, last + 1, every))
+    assert config.checkpoints[-1] == config.steps == last
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_presets_start_untrained_end_with_the_expert_and_keep_actors_small(name):
+    family = FAMILIES[name]
+    config, episodes = preset(family)
+    assert config.checkpoints[0] == 0
+    assert config.checkpoints[-1] == config.steps
+    assert len(config.checkpoints) >= 4
+    assert 0 < config.random_steps < config.checkpoints[1] <= config.steps
+    assert episodes * family.logged_steps >= 10_000
+    sizes = [family.obs_dim, *config.sac.actor_hidden, 2 * family.act_dim]
+    weights = sum((i + 1) * o for i, o in zip(sizes[:-1], sizes[1:], strict=True))  # noqa: RUF007
+    assert 2 * weights <= 64 * 1024
+    assert all(0 <= i < family.obs_dim for i in config.sac.ignored_observations)
+
+
+def test_a_configuration_checks_itself():
+    for values in ({"steps": 0}, {"envs_per_task": 0}, {"episode_steps": 0}, {"steps": 7, "checkpoints": (0,)}):
+        with pytest.raises(OmrlError):
+            AgentsConfig(**values)
+    with pytest.raises(TypeError):
+        SACConfig(learning_rates=1e-3)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from omrl import cli
+from omrl.errors import OmrlError
+from omrl.families import FAMILIES
+
+COMMANDS = [
+    [],
+    ["families"],
+    ["render"],
+    ["collect"],
+    ["data"],
+    ["data", "info"],
+    ["data", "validate"],
+    ["data", "import"],
+    ["data", "export"],
+]
+
+
+def omrl(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "omrl", *words], capture_output=True, text=True, check=False)
+
+
+def fails(monkeypatch, capsys, error: BaseException) -> tuple[int, str]:
+    """Exit code and stderr of a command whose work raises `error`."""
+
+    def broken(_):
+        raise error
+
+    monkeypatch.setattr(cli, "list_families", broken)
+    monkeypatch.setattr(sys, "argv", ["omrl", "families"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code, capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------- help
+
+HELP = """
+import contextlib, io, json, sys
+from omrl.cli import main
+results = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["omrl", *words, "--help"]
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        try:
+            main()
+            code = "no exit"
+        except SystemExit as stop:
+            code = stop.code or 0
+    results.append((code, text.getvalue()))
+heavy = [name for name in ("torch", "mujoco", "matplotlib", "safetensors") if name in sys.modules]
+print(json.dumps({"heavy": heavy, "results": results}))
+"""
+
+
+@pytest.fixture(scope="module")
+def helps():
+    words = [sys.executable, "-c", HELP, json.dumps(COMMANDS)]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+def test_help_works_for_every_command(helps):
+    for words, (code, text) in zip(COMMANDS, helps["results"], strict=True):
+        assert code == 0, words
+        assert f"usage: omrl {' '.join(words)}".rstrip() in text
+        assert "--help" in text or "-h" in text
+
+
+def test_help_imports_nothing_heavy(helps):
+    assert helps["heavy"] == []
+
+
+def test_help_names_every_command_and_option(helps):
+    texts = {" ".join(words): text for words, (_, text) in zip(COMMANDS, helps["results"], strict=True)}
+    assert all(name in texts[""] for name in ("families", "render", "data", "collect"))
+    options = ["--out", "--steps", "--checkpoints", "--episodes", "--envs-per-task", "--seed", "--tasks", "--device"]
+    options += ["--schedule", "--from-policies", "--expert-only", "--plot", "--force", "--dry-run"]
+    assert all(option in texts["collect"] for option in options)
+
+
+# ----------------------------------------------------------------------------- families
+
+
+def test_families_as_json(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["omrl", "families", "--json"])
+    cli.main()
+    rows = {row["family"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == list(FAMILIES)
+    expected = {
+        "sparse-point-robot": (100, 2, 2, 20, "reward", "omrl/SparsePointRobot-v0", {"train": 80, "test": 20}),
+        "point-robot-wind": (50, 2, 2, 20, "dynamics", "omrl/PointRobotWind-v0", {"train": 40, "test": 10}),
+        "half-cheetah-vel": (100, 20, 6, 200, "reward", "omrl/HalfCheetahVel-v0", {"train": 80, "test": 20}),
+        "half-cheetah-fwd-back": (2, 20, 6, 200, "reward", "omrl/HalfCheetahFwdBack-v0", {"train": 2, "test": 2}),
+        "ant-fwd-back": (2, 27, 8, 200, "reward", "omrl/AntFwdBack-v0", {"train": 2, "test": 2}),
+        "walker-2d-params": (50, 17, 6, 200, "dynamics", "omrl/Walker2DParams-v0", {"train": 20, "test": 5}),
+    }
+    for name, (tasks, obs, act, horizon, varies, env_id, paper) in expected.items():
+        row = rows[name]
+        assert (row["tasks"], row["observations"], row["actions"], row["horizon"]) == (tasks, obs, act, horizon)
+        assert (row["varies"], row["id"], row["splits"]["paper"]) == (varies, env_id, paper)
+    assert rows["walker-2d-params"]["splits"]["large"] == {"train": 40, "test": 10}
+
+
+def test_python_m_omrl_prints_every_family_on_its_line_into_a_pipe():
+    result = omrl("families")
+    assert result.returncode == 0, result.stderr
+    for family in FAMILIES.values():
+        line = next(line for line in result.stdout.splitlines() if f" {family.name} " in line)
+        assert family.env_id in line
+
+
+# ----------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["no-such-command"], ["families", "--yaml"], ["collect"], ["collect", "ant-fwd-back"], ["data", "info"]],
+)
+def test_words_that_are_no_command_exit_with_2(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["omrl", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_an_error_of_the_user_is_one_sentence_on_stderr_and_exit_code_2(tmp_path):
+    result = omrl("data", "info", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_sentence_of_an_error_is_the_message(monkeypatch, capsys):
+    assert fails(monkeypatch, capsys, OmrlError("It is so.")) == (2, "error: It is so.\n")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
+def test_a_disk_that_cannot_be_written_is_one_sentence(number, monkeypatch, capsys):
+    code, err = fails(monkeypatch, capsys, OSError(number, os.strerror(number), "some/file"))
+    assert code == 2
+    assert err == f"error: some/file could not be written: {os.strerror(number)}.\n"
+
+
+def test_an_error_of_ours_keeps_its_traceback(monkeypatch):
+    def broken(_):
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+
+    monkeypatch.setattr(cli, "list_families", broken)
+    monkeypatch.setattr(sys, "argv", ["omrl", "families"])
+    with pytest.raises(FileNotFoundError):
+        cli.main()
+
+
+def test_ctrl_c_is_one_sentence_and_exit_code_130(monkeypatch, capsys):
+    code, err = fails(monkeypatch, capsys, KeyboardInterrupt())
+    assert code == 130
+    assert err.strip() == "interrupted; the same command goes on from the last save"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "omrl", "families", "--json"]
+    process = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert process.returncode == 0
+    assert process.stderr == ""

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from omrl.files import replacing, write_json, write_tensors
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+        assert temporary.parent == tmp_path
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(error), replacing(path) as temporary:
+        temporary.write_text("ne")
+        raise error
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_what_an_earlier_kill_left_does_not_matter(tmp_path):
+    with replacing(tmp_path / "file") as temporary:
+        temporary.touch()
+    temporary.write_text("half of an earlier file, longer than the new one")
+    write_json(tmp_path / "file", {"a": 1})
+    assert json.loads((tmp_path / "file").read_text()) == {"a": 1}
+    assert names(tmp_path) == ["file"]
+
+
+def test_json_is_readable_and_ends_with_a_line_end(tmp_path):
+    write_json(tmp_path / "x.json", {"numbers": [1, 2], "name": "ä"})
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text) == {"numbers": [1, 2], "name": "ä"}
+    assert text.endswith("}\n")
+    assert text.count("\n") > 2
+
+
+def test_json_that_cannot_be_written_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"value": object()})
+    assert names(tmp_path) == []
+
+
+def test_tensors_come_back_as_they_were_whatever_their_layout(tmp_path):
+    arrays = {
+        "scalar": np.array(3.5, dtype=np.float32),
+        "empty": np.zeros((2, 0, 3), dtype=np.float32),
+        "half": np.arange(6, dtype=np.float16).reshape(2, 3),
+        "flags": np.array([True, False]),
+        "bytes": np.arange(5, dtype=np.uint8),
+        "counts": np.array([2**40], dtype=np.int64),
+        "turned": np.arange(6.0).reshape(2, 3).T,
+        "part": np.arange(24.0).reshape(2, 4, 3)[:, 1:3],
+    }
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, arrays, {"note": "kept"})
+    found = load_file(path)
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape, name
+        np.testing.assert_array_equal(found[name], array)
+    with safe_open(path, framework="np") as file:
+        assert file.metadata() == {"note": "kept"}
+    assert names(tmp_path) == ["x.safetensors"]
+
+
+def test_tensor_files_are_as_readable_as_other_files(tmp_path):
+    write_tensors(tmp_path / "x.safetensors", {"a": np.zeros(1)})
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
