@@ -23,6 +23,7 @@ COMMANDS = [
     ["data", "import"],
     ["data", "export"],
 ]
+DRY = ["--out", "nowhere", "--dry-run"]
 
 
 def omrl(*words: str) -> subprocess.CompletedProcess[str]:
@@ -169,11 +170,13 @@ def test_ctrl_c_is_one_sentence_and_exit_code_130(monkeypatch, capsys):
     assert err.strip() == "interrupted; the same command goes on from the last save"
 
 
-def test_a_reader_that_goes_away_is_no_error():
+@pytest.mark.parametrize("words", [["families", "--json"], ["collect", "ant-fwd-back", *DRY]])
+def test_a_reader_that_goes_away_is_no_error(words):
     read, write = os.pipe()
     os.close(read)
-    words = [sys.executable, "-m", "omrl", "families", "--json"]
-    process = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    command = [sys.executable, "-m", "omrl", *words]
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    process = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, env=buffered)
     os.close(write)
-    assert process.returncode == 0
     assert process.stderr == ""
+    assert process.returncode == 0

@@ -289,6 +289,8 @@ def test_terminations_are_remembered_and_start_another_episode(tmp_path):
     config = small_config(steps=240, checkpoints=(0,), random_steps=240, episode_steps=200)
     loop = run(trainer(tmp_path, family=WALKER, tasks=2, config=config), 60)
     data = columns(loop)
+    starts = data["obs"][:, 0].reshape(8, -1)
+    assert len(np.unique(starts, axis=0)) == 8, "every environment has a start of its own"
     ended = data["term"][..., 0] > 0
     assert ended.sum() > 2
     for agent, t, env in zip(*np.nonzero(ended[:, :-1]), strict=True):

@@ -373,14 +373,14 @@ def test_a_data_set_made_with_other_arguments_is_kept(words, small, tmp_path, mo
     before = contents(small)
     code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(small), *SMALL, *words)
     assert code == 2
-    assert "holds a data set made with other arguments" in err
+    assert "holds a dataset made with other arguments" in err
     assert contents(small) == before
 
 
 def test_a_data_set_of_another_family_is_kept(small, monkeypatch, capsys):
     code, _, err = command(monkeypatch, capsys, "collect", "point-robot-wind", "--out", str(small), *SMALL)
     assert code == 2
-    assert "holds a data set made with other arguments" in err
+    assert "holds a dataset made with other arguments" in err
     assert MetaDataset.open(small).family == "sparse-point-robot"
 
 

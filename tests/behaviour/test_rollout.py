@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from behaviour_helpers import SPARSE, WALKER, random_policy, some_tasks
@@ -53,6 +55,14 @@ def test_terminations_start_the_episode_again(walker_rows):
         height = rows["observations"][rows["step"] == 0, 0]
         np.testing.assert_allclose(height, 1.25, atol=0.01)
         assert len(np.unique(height)) == len(height), "every episode has a start of its own"
+
+
+def test_a_termination_at_the_time_limit_is_no_truncation(walker_rows):
+    length = int(np.flatnonzero(walker_rows[0]["terminations"])[0]) + 1
+    rows = rolled(replace(WALKER, logged_steps=length))[0]
+    assert rows["step"][length - 1] == length - 1
+    assert rows["terminations"][length - 1]
+    assert not rows["truncations"][length - 1]
 
 
 def test_episodes_that_never_terminate_are_truncated_at_the_logged_length():

@@ -1,0 +1,314 @@
+"""FOCAL's losses against independent numpy implementations, and where their gradients may and may not go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
+from omrl.divergences import dual_loss, estimate, penalty
+
+M, B, C, S, A = 3, 5, 4, 3, 2
+SMALL = FOCALConfig(latent_dim=2, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
+
+
+def focal(**changes: object) -> FOCAL:
+    config = replace(SMALL, **changes)  # type: ignore[arg-type]
+    nets = FOCALNets(S, A, config, torch.Generator().manual_seed(0)).double()
+    return FOCAL(nets, config)
+
+
+def params_of(algorithm: FOCAL) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in algorithm.nets.named_parameters()}
+
+
+def example(seed: int = 0, next_obs_in_context: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    rng = np.random.default_rng(seed)
+    transition = S + A + 1 + (S if next_obs_in_context else 0)
+    batch = {
+        "obs": rng.normal(size=(M, B, S)),
+        "act": rng.uniform(-0.9, 0.9, size=(M, B, A)),
+        "rew": rng.normal(size=(M, B)),
+        "rew_dense": rng.normal(size=(M, B)),
+        "next_obs": rng.normal(size=(M, B, S)),
+        "term": (rng.random((M, B)) < 0.3).astype(float),
+        "next_act": rng.uniform(-0.9, 0.9, size=(M, B, A)),
+        "has_next": (rng.random((M, B)) < 0.7).astype(float),
+        "context": rng.normal(size=(M, 2, C, transition)),
+    }
+    noise = {
+        "act": rng.normal(size=(M, B, A)),
+        "next_act": rng.normal(size=(M, B, A)),
+        "mix": rng.random((M, B, 1)),
+        "z": rng.normal(size=(M, 2, SMALL.latent_dim)),
+    }
+    return tuple({k: torch.tensor(v) for k, v in part.items()} for part in (batch, noise))  # type: ignore[return-value]
+
+
+# -- numpy references --------------------------------------------------------------------------------------------------
+
+
+def np_mlp(params: dict[str, torch.Tensor], name: str, x: np.ndarray, copy: int | None = None) -> np.ndarray:
+    layers = sum(key.startswith(f"{name}.weight.") for key in params)
+    for i in range(layers):
+        weight, bias = params[f"{name}.weight.{i}"].numpy(), params[f"{name}.bias.{i}"].numpy()
+        if copy is not None:
+            weight, bias = weight[copy], bias[copy]
+        x = x @ weight + bias
+        if i < layers - 1:
+            x = np.maximum(x, 0)
+    return x
+
+
+def np_policy(params: dict[str, torch.Tensor], obs: np.ndarray, z: np.ndarray, noise: np.ndarray):
+    mean, raw = np.split(np_mlp(params, "actor", np.concatenate([obs, z], -1)), 2, -1)
+    std = np.exp(-5 + 3.5 * (np.tanh(raw) + 1))
+    u = mean + std * noise
+    log_prob = (-0.5 * noise**2 - np.log(std) - 0.5 * np.log(2 * np.pi) - np.log(1 - np.tanh(u) ** 2)).sum(-1)
+    return np.tanh(u), log_prob
+
+
+def np_q(params: dict[str, torch.Tensor], obs: np.ndarray, z: np.ndarray, act: np.ndarray) -> np.ndarray:
+    rows = np.concatenate([obs, z, act], -1)
+    return np.stack([np_mlp(params, "critic", rows, copy)[..., 0] for copy in range(2)])
+
+
+def np_divergence(params: dict[str, torch.Tensor], obs, z, policy_act, data_act) -> np.ndarray:
+    def t(act: np.ndarray) -> np.ndarray:
+        return np.log1p(np.exp(np_mlp(params, "g", np.concatenate([obs, z, act], -1))[..., 0]))
+
+    return np.log(t(policy_act) + 1e-8) - t(data_act) + 1
+
+
+def np_z(params: dict[str, torch.Tensor], context: np.ndarray) -> np.ndarray:
+    return np.tanh(np_mlp(params, "encoder", context)).mean(-2)
+
+
+def np_dml(z: np.ndarray, other: np.ndarray, power: str, beta: float, epsilon: float) -> float:
+    attract, repel = [], []
+    for i in range(len(z)):
+        for j in range(len(other)):
+            m = float(np.mean((z[i] - other[j]) ** 2))
+            d = float(np.sqrt(m + 1e-12))
+            if i == j:
+                attract.append(m)
+            else:
+                repel.append(
+                    {
+                        "inverse-square": beta * 1 / (m + epsilon),
+                        "inverse": beta * 2 / (d + epsilon),
+                        "linear": -beta * 8 * d,
+                        "square": -beta * 16 * m,
+                    }[power]
+                )
+    return float(np.mean(attract) + np.mean(repel))
+
+
+def numpy_of(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {key: value.numpy() for key, value in tensors.items()}
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", ["inverse-square", "inverse", "linear", "square"])
+def test_dml_loss_equals_the_double_loop(power: str) -> None:
+    algorithm = focal(power=power, beta=1.7)
+    rng = np.random.default_rng(1)
+    z, other = rng.uniform(-1, 1, (2, 4, 2))
+    found = algorithm.L_dml(torch.tensor(z), torch.tensor(other))
+    assert float(found) == pytest.approx(np_dml(z, other, power, 1.7, 0.1), rel=1e-12)
+
+
+def test_dml_loss_of_two_tasks_by_hand() -> None:
+    # Task 1 sits at (0.5, 0.5) in both sets, task 2 at (-0.5, 0.5): m = 0 on the diagonal, 0.5 off it.
+    z = torch.tensor([[0.5, 0.5], [-0.5, 0.5]], dtype=torch.float64)
+    assert float(focal().L_dml(z, z)) == pytest.approx(1 / (0.5 + 0.1))
+    # The second set of task 1 has moved to (0.5, 0.1): m = 0.08 with its first, (1 + 0.16) / 2 with task 2's.
+    other = torch.tensor([[0.5, 0.1], [-0.5, 0.5]], dtype=torch.float64)
+    expected = (0.08 + 0) / 2 + (1 / 0.6 + 1 / 0.68) / 2
+    assert float(focal().L_dml(z, other)) == pytest.approx(expected)
+
+
+def test_the_four_repulsions_are_equal_at_half_a_unit_per_dimension() -> None:
+    z = torch.tensor([[0.25, 0.25], [-0.25, -0.25]], dtype=torch.float64)
+    found = [float(focal(power=p, epsilon=1e-9).L_dml(z, z)) for p in ("inverse-square", "inverse", "linear", "square")]
+    np.testing.assert_allclose(np.abs(found), 4.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("regularisation", ["policy", "value", "none"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_critic_loss_equals_numpy(regularisation: str, dense: bool) -> None:
+    algorithm = focal(regularisation=regularisation, alpha=3.0, dense_reward=dense)
+    params, (batch, noise) = params_of(algorithm), example()
+    targets = {name: value + 0.05 for name, value in params.items() if name.startswith("critic")}
+    b, n = numpy_of(batch), numpy_of(noise)
+    z = np.broadcast_to(np_z(params, b["context"])[:, :1], (M, B, 2))
+    next_act, log_prob = np_policy(params, b["next_obs"], z, n["next_act"])
+    value = np_q(targets, b["next_obs"], z, next_act).min(0) - log_prob
+    counted = np.ones((M, B))
+    if regularisation == "value":
+        value -= 3.0 * np_divergence(params, b["next_obs"], z, next_act, b["next_act"])
+        counted = np.maximum(b["has_next"], b["term"])
+    y = 5.0 * b["rew_dense" if dense else "rew"] + 0.99 * (1 - b["term"]) * value
+    expected = (
+        sum((((np_q(params, b["obs"], z, b["act"])[k] - y) ** 2) * counted).sum() for k in range(2)) / counted.sum()
+    )
+    found = algorithm.L_critic(params, targets, batch, torch.tensor(np.array(z)), noise)
+    assert float(found) == pytest.approx(float(expected), rel=1e-8)
+
+
+@pytest.mark.parametrize("regularisation", ["policy", "none"])
+def test_actor_loss_equals_numpy(regularisation: str) -> None:
+    algorithm = focal(regularisation=regularisation, alpha=3.0)
+    params, (batch, noise) = params_of(algorithm), example()
+    b, n = numpy_of(batch), numpy_of(noise)
+    z = np.array(np.broadcast_to(np_z(params, b["context"])[:, :1], (M, B, 2)))
+    act, log_prob = np_policy(params, b["obs"], z, n["act"])
+    expected = (log_prob - np_q(params, b["obs"], z, act).min(0)).mean()
+    if regularisation == "policy":
+        expected += 3.0 * np_divergence(params, b["obs"], z, act, b["act"]).mean()
+    found, _ = algorithm.L_actor(params, batch, torch.tensor(z), noise)
+    assert float(found) == pytest.approx(float(expected), rel=1e-8)
+
+
+def test_gradient_penalty_equals_finite_differences() -> None:
+    algorithm = focal()
+    params, (batch, noise) = params_of(algorithm), example()
+    z = torch.zeros(M, B, 2, dtype=torch.float64)
+    scaled = {name: value * 3.0 for name, value in params.items()}
+    g = algorithm._g(scaled, batch["obs"], z)
+    found = penalty("gradient", g, batch["act"], batch["next_act"], noise["mix"])
+    between = batch["act"] + noise["mix"] * (batch["next_act"] - batch["act"])
+    slopes = []
+    for k in range(A):
+        step = torch.zeros(A, dtype=torch.float64)
+        step[k] = 1e-6
+        slopes.append((g(between + step) - g(between - step)) / 2e-6)
+    norm = torch.sqrt(sum(slope**2 for slope in slopes))  # type: ignore[arg-type]
+    expected = 5 * ((norm - 1).clamp(min=0) ** 2).mean()
+    assert float(expected) > 0
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_output_penalty_is_the_reference_one() -> None:
+    values = torch.tensor([-3.0, 0.5, 2.0], dtype=torch.float64)
+    found = penalty("output", lambda act: values, torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(3, 1))
+    assert float(found) == pytest.approx(5 * (4 + 0 + 1) / 3, rel=1e-6)
+
+
+def test_dual_kl_converges_to_the_closed_form_between_gaussians() -> None:
+    # policy N(0.5, 1), behaviour N(0, 1): KL = 0.125. The optimal T is the density ratio, whose log is linear.
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([weights], lr=0.01)
+    inverse_softplus = lambda t: t + torch.log(-torch.expm1(-t))  # noqa: E731
+
+    def g(act: torch.Tensor) -> torch.Tensor:
+        return inverse_softplus(torch.exp(weights[0] + weights[1] * act[:, 0]))
+
+    for _ in range(1500):
+        ours = torch.randn(2048, 1, generator=generator, dtype=torch.float64) + 0.5
+        theirs = torch.randn(2048, 1, generator=generator, dtype=torch.float64)
+        optimiser.zero_grad()
+        dual_loss("kl", "none", g, ours, theirs, torch.zeros(1)).backward()
+        optimiser.step()
+    ours = torch.randn(400_000, 1, generator=generator, dtype=torch.float64) + 0.5
+    theirs = torch.randn(400_000, 1, generator=generator, dtype=torch.float64)
+    found = estimate("kl", g, ours, theirs).mean().item()
+    assert found == pytest.approx(0.125, abs=0.01)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+OWNER = {"encoder": "dml", "critic": "critic", "actor": "actor", "g": "g"}
+
+
+def joint_and_own_gradients(algorithm: FOCAL) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    batch, noise = example(next_obs_in_context=algorithm.config.next_obs_in_context)
+    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm).items()}
+    targets = {name: value.detach() for name, value in leaves.items() if name.startswith("critic")}
+    total, _ = algorithm.loss(leaves, targets, batch, noise)
+    joint = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), allow_unused=True), strict=True))
+    z_pair = algorithm.infer(leaves, batch["context"], noise["z"])
+    z = z_pair[:, :1].expand(-1, B, -1)
+    dml = algorithm.L_dml(z_pair[:, 0], z_pair[:, 1])
+    critic = algorithm.L_critic(leaves, targets, batch, z.detach(), noise)
+    actor, info = algorithm.L_actor(leaves, batch, z.detach(), noise)
+    g = algorithm._g(leaves, batch["obs"], z.detach())
+    config = algorithm.config
+    dual = dual_loss(config.divergence, config.penalty, g, info["act"], batch["act"], noise["mix"])
+    own = {}
+    for kind, loss in {"dml": dml, "critic": critic, "actor": actor, "g": dual}.items():
+        names = [name for name in leaves if OWNER.get(name.split(".")[0]) == kind]
+        own |= dict(zip(names, torch.autograd.grad(loss, [leaves[n] for n in names], retain_graph=True), strict=True))
+    return joint, own
+
+
+@pytest.mark.parametrize("divergence", ["kl", "wasserstein"])
+@pytest.mark.parametrize("regularisation", ["policy", "value"])
+def test_joint_gradient_gives_each_network_its_own(divergence: str, regularisation: str) -> None:
+    joint, own = joint_and_own_gradients(focal(divergence=divergence, regularisation=regularisation, alpha=2.0))
+    assert len(own) == len(joint) - 1  # all but alpha
+    for name, gradient in own.items():
+        # A constant added to g cancels in the Wasserstein estimate.
+        assert gradient.abs().sum() > 0 or (divergence, name) == ("wasserstein", "g.bias.2")
+        torch.testing.assert_close(joint[name], gradient)
+
+
+def test_actor_is_moved_through_q_and_through_g() -> None:
+    algorithm = focal(alpha=2.0)
+    batch, noise = example()
+    z = torch.zeros(M, B, 2, dtype=torch.float64)
+    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm).items()}
+    act, _ = algorithm.policy(leaves, batch["obs"], z, noise["act"])
+    fixed = {name: value.detach() for name, value in leaves.items()}
+    for part in (algorithm.q(fixed, batch["obs"], z, act), algorithm.D(fixed, batch["obs"], z, act, batch["act"])):
+        gradient = torch.autograd.grad(part.sum(), leaves["actor.weight.0"], retain_graph=True)[0]
+        assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_critic_reaches_the_encoder_only_when_coupled(coupled: bool) -> None:
+    algorithm = focal(coupled=coupled)
+    joint, own = joint_and_own_gradients(algorithm)
+    names = [name for name in own if name.startswith("encoder")]
+    equal = all(torch.equal(joint[name], own[name]) for name in names)
+    assert equal is not coupled
+
+
+@pytest.mark.parametrize("encoder", ["deterministic", "probabilistic"])
+def test_encoder_does_not_see_the_order_of_a_context(encoder: str) -> None:
+    algorithm = focal(encoder=encoder)
+    params, (batch, _) = params_of(algorithm), example()
+    order = torch.tensor([2, 0, 3, 1])
+    torch.testing.assert_close(
+        algorithm.infer(params, batch["context"]), algorithm.infer(params, batch["context"][:, :, order])
+    )
+    assert algorithm.infer(params, batch["context"]).abs().max() < 1
+
+
+def test_product_of_gaussians_equals_numpy() -> None:
+    algorithm = focal(encoder="probabilistic")
+    params, (batch, _) = params_of(algorithm), example()
+    codes = np_mlp(params, "encoder", batch["context"].numpy())
+    mean, variance = np.tanh(codes[..., :2]), np.log1p(np.exp(codes[..., 2:]))
+    precision = (1 / variance).sum(-2)
+    found_mean, found_variance = algorithm.posterior(params, batch["context"])
+    np.testing.assert_allclose(found_variance.numpy(), 1 / precision, rtol=1e-9)
+    np.testing.assert_allclose(found_mean.numpy(), (mean / variance).sum(-2) / precision, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("rate", "moves"), [(0.0, False), (0.5, True)])
+def test_alpha_moves_by_the_divergence_above_its_target(rate: float, moves: bool) -> None:
+    algorithm = focal(alpha=3.0, alpha_rate=rate)
+    batch, noise = example()
+    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm).items()}
+    targets = {name: value.detach() for name, value in leaves.items() if name.startswith("critic")}
+    total, info = algorithm.loss(leaves, targets, batch, noise)
+    slope = torch.autograd.grad(total, leaves["alpha"])[0]
+    assert -slope.item() == pytest.approx(info["divergence"].item() - algorithm.config.target_divergence)
+    assert bool(algorithm.config.alpha_rate) is moves
