@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from omrl import MetaDataset
-from omrl.families import get_family
+from omrl.families import FAMILIES, get_family
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "behaviour" / "behaviour.json"
 
@@ -35,7 +35,8 @@ def main() -> None:
         dataset = MetaDataset.open(folder)
         results[dataset.family] = figures(dataset)
     lines = []
-    for name, result in results.items():
+    for name in (family for family in FAMILIES if family in results):
+        result = results[name]
         head = json.dumps({key: value for key, value in result.items() if key != "tasks"})[:-1]
         tasks = ",\n    ".join(json.dumps(task) for task in result["tasks"])
         lines.append(f'  "{name}": {head}, "tasks": [\n    {tasks}\n  ]}}')

@@ -53,7 +53,8 @@ class Population:
 
     `learners` are P modules of one architecture; their initial weights may differ or be equal. `learning_rate` maps a
     parameter name or prefix to its rate ("" is the default). `targets` names the children that have a slowly moving
-    copy, which the loss receives under the same names.
+    copy, which the loss receives under the same names. Parameters named in `plain` move by plain gradient descent
+    instead of Adam: for a multiplier whose step should be in proportion to what it watches.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Population:
         *,
         learning_rate: Mapping[str, float],
         targets: Sequence[str] = (),
+        plain: Sequence[str] = (),
         tau: float = 0.005,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -96,6 +98,7 @@ class Population:
         self._first_moment = torch.zeros_like(self._flat)
         self._second_moment = torch.zeros_like(self._flat)
         self._rate = torch.zeros(width, device=self.device)
+        self._plain = torch.zeros(width, dtype=torch.bool, device=self.device)
         self._steps = torch.zeros((), device=self.device)
         self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
 
@@ -105,6 +108,7 @@ class Population:
         for name, (start, shape) in self._slots.items():
             prefix = max((key for key in learning_rate if name.startswith(key)), key=len)
             self._rate[start : start + shape.numel()] = learning_rate[prefix]
+            self._plain[start : start + shape.numel()] = name in plain
         self._target_flat = self._flat[:, :target_width].clone()
         self.targets = self._views(self._target_flat)
 
@@ -158,7 +162,8 @@ class Population:
         scale = torch.sqrt(1.0 - beta2**self._steps) / (1.0 - beta1**self._steps)
         # Adam's epsilon belongs to the bias-corrected root, hence the factor on it.
         denominator = self._second_moment.sqrt().add_(ADAM_EPS * torch.sqrt(1.0 - beta2**self._steps))
-        self._flat.sub_(self._first_moment / denominator * (self._rate * scale) * moving)
+        change = self._first_moment / denominator * (self._rate * scale)
+        self._flat.sub_(torch.where(self._plain, gradient * self._rate, change) * moving)
         live = self._flat[:, : self._target_flat.shape[1]]
         self._target_flat.add_((live - self._target_flat) * (self._tau * moving))
 
