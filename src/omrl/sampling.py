@@ -73,18 +73,20 @@ class MetaSampler:
         return self.meta_batch * self.batch_size
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """obs, act, ... [P, M, B, dim] (rew, term, ... without the last axis) and context [P, M, 2, C, (s, a, r, s')]."""
+        """Rows [P, M, B, dim] by name (rew, term, ... without the last axis), context [P, M, 2, C, (s, a, r, s')]."""
         device = self._rows.device
         scores = torch.rand(self.learners, len(self._length), generator=generator, device=device)
         tasks = scores.topk(self.meta_batch, dim=1).indices[..., None]  # [P, M, 1]
         count = self.batch_size + 2 * self.context_size
         uniform = torch.rand(self.learners, self.meta_batch, count, generator=generator, device=device)
         picked = self._rows[tasks * self._longest + (uniform * self._length[tasks]).long()]
-        rows, context = picked.split([self.batch_size, 2 * self.context_size], dim=2)
-        batch = dict(zip(self._names, rows.split(self._widths, dim=-1), strict=True))
+        rows, context = torch.split(picked, [self.batch_size, 2 * self.context_size], dim=2)
+        batch = dict(zip(self._names, torch.split(rows, self._widths, dim=-1), strict=True))
         for name in ("rew", "term", "rew_dense", "has_next"):
             batch[name] = batch[name].squeeze(-1)
-        batch["context"] = context[..., : self._context_width].unflatten(2, (2, self.context_size))
+        batch["context"] = context[..., : self._context_width].reshape(
+            self.learners, self.meta_batch, 2, self.context_size, self._context_width
+        )
         return batch
 
 
