@@ -73,7 +73,8 @@ def helps():
 def test_help_works_for_every_command(helps):
     for words, (code, text) in zip(COMMANDS, helps["results"], strict=True):
         assert code == 0, words
-        assert f"usage: omrl {' '.join(words)}".rstrip() in text
+        usage = text.splitlines()[0]
+        assert usage.startswith("usage: omrl") and (not words or words[-1] in usage)
         assert "--help" in text or "-h" in text
 
 

@@ -8,6 +8,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from omrl.errors import OmrlError
 from omrl.files import replacing, write_json, write_tensors
 
 
@@ -88,3 +89,7 @@ def test_tensor_files_are_as_readable_as_other_files(tmp_path):
     write_tensors(tmp_path / "x.safetensors", {"a": np.zeros(1)})
     (tmp_path / "plain").touch()
     assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_an_error_is_one_line_whatever_names_are_in_it() -> None:
+    assert str(OmrlError("task 'a\nb\x1b[31m' é is missing")) == "task 'a\\nb\\x1b[31m' é is missing"

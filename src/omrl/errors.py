@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class OmrlError(Exception):
     """Bad input. The message is one sentence that names what is wrong and where; the command line exits with code 2."""
+
+    def __init__(self, sentence: str) -> None:
+        # Names in it may come from damaged or hostile files: a line break or a terminal code stays visible as such.
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence))
