@@ -16,6 +16,8 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixe
 from omrl.behaviour.collect import Collect
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
+from omrl.evaluate import Evaluate
+from omrl.train import Train
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,12 @@ Command = (
     | Annotated[Render, subcommand("render")]
     | Annotated[Data, subcommand("data")]
     | Annotated[Collect, subcommand("collect")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Evaluate, subcommand("evaluate")]
 )
 
 
-def run(command: Families | Render | Data | Collect) -> None:
+def run(command: Families | Render | Data | Collect | Train | Evaluate) -> None:
     """Run a parsed command."""
     match command:
         case Families():
@@ -70,6 +74,14 @@ def run(command: Families | Render | Data | Collect) -> None:
 
             if collect(command) is not None:
                 info(Info(command.out))
+        case Train():
+            from omrl.train import run as train
+
+            train(command)
+        case Evaluate():
+            from omrl.evaluate import run as evaluate
+
+            evaluate(command)
 
 
 def list_families(as_json: bool) -> None:

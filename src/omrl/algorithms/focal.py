@@ -8,7 +8,7 @@ divergence in dual form. Equations below are the paper's; every loss is a pure f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,20 +110,58 @@ class FOCALNets(nn.Module):
 class FOCAL:
     """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
 
+    What training asks of an algorithm: `Config`, `targets`, `plain`, `learning_rate`, `build`, `noise`, `loss`,
+    `infer` and `act`.
+
     Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...], next_act and
     has_next for the value penalty, and context [M, 2, C, ...]: two independent sets per task, so that every task meets
     its positive pair in every step.
     """
 
+    Config = FOCALConfig
+    targets = ("critic",)
+    plain = ("alpha",)
+
     def __init__(self, nets: FOCALNets, config: FOCALConfig) -> None:
         self.nets = nets
         self.config = config
+
+    @classmethod
+    def build(
+        cls, obs_dim: int, act_dim: int, config: FOCALConfig, seeds: Sequence[int]
+    ) -> tuple[list[nn.Module], FOCAL]:
+        """One learner's networks per seed, and the losses they share."""
+        nets = [FOCALNets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
+        return list(nets), cls(nets[0], config)
+
+    @property
+    def learning_rate(self) -> dict[str, float]:
+        """Step size by network."""
+        config = self.config
+        return {
+            "encoder": config.dml_lr,
+            "actor": config.actor_lr,
+            "critic": config.critic_lr,
+            "g": config.g_lr,
+            "alpha": config.alpha_rate,
+        }
+
+    def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one update of all learners: batch [P, M, B, ...]."""
+        act, device = batch["act"], batch["act"].device
+        drawn = {name: torch.randn(act.shape, generator=generator, device=device) for name in ("act", "next_act")}
+        if self.config.regularisation != "none":
+            drawn["mix"] = torch.rand((*act.shape[:-1], 1), generator=generator, device=device)
+        if self.config.encoder == "probabilistic":
+            shape = (*act.shape[:2], 2, self.config.latent_dim)
+            drawn["z"] = torch.randn(shape, generator=generator, device=device)
+        return drawn
 
     # -- the task --------------------------------------------------------------------------------------------------
 
     def posterior(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the probabilistic encoder: the product of one Gaussian per transition."""
-        mean, raw = call(self.nets, params, "encoder", context).chunk(2, dim=-1)
+        mean, raw = self._codes(params, context).chunk(2, dim=-1)
         precision = 1.0 / torch.nn.functional.softplus(raw).clamp(min=1e-7)
         variance = 1.0 / precision.sum(-2)
         return (torch.tanh(mean) * precision).sum(-2) * variance, variance
@@ -131,9 +169,13 @@ class FOCAL:
     def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
         """z of each context set [..., C, transition]; the order of its transitions does not matter."""
         if self.config.encoder == "deterministic":
-            return torch.tanh(call(self.nets, params, "encoder", context)).mean(-2)
+            return torch.tanh(self._codes(params, context)).mean(-2)
         mean, variance = self.posterior(params, context)
         return mean if noise is None else mean + variance.sqrt() * noise
+
+    def _codes(self, params: Params, context: Tensor) -> Tensor:
+        """The encoder on every transition; contexts are (s, a, r, s'), of which it may see (s, a, r) alone."""
+        return call(self.nets, params, "encoder", context[..., : params["encoder.weight.0"].shape[0]])
 
     def L_dml(self, z: Tensor, other: Tensor) -> Tensor:
         """Eqn 13 over all ordered pairs: z [M, l] from one context set per task, `other` from the second set.

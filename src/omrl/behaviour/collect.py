@@ -85,6 +85,7 @@ def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
 def run(args: Collect) -> MetaDataset | None:
     """Run step 1; an interrupted run goes on when it is started again with the same arguments."""
     from omrl.behaviour.policies import PolicyFiles
+    from omrl.devices import choose_device
 
     family = get_family(args.family)
     _check(args)
@@ -108,7 +109,7 @@ def run(args: Collect) -> MetaDataset | None:
     if _finished(out, plan, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
-        device = _device(args.device)
+        device = choose_device(args.device)
         # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
         writer = _writer(family, tasks, plan, out, args.force)
         if not _open_work(work, plan, args.force):
@@ -165,20 +166,6 @@ def _spread(tasks: Sequence[Task], count: int | None) -> tuple[Task, ...]:
     if not 1 <= count <= len(tasks):
         raise OmrlError(f"--tasks must be between 1 and the {len(tasks)} tasks there are, not {count}.")
     return tuple(tasks[i] for i in np.linspace(0, len(tasks) - 1, count).round().astype(int))
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.partition(":")[0] not in ("cpu", "cuda"):
-        raise OmrlError(f"There is no device {name!r}; it is auto, cpu or cuda.")
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise OmrlError(f"There is no device {name!r} here ({str(error).splitlines()[0].rstrip('.')}).") from error
-    return name
 
 
 def _training_source(config: AgentsConfig) -> dict[str, Any]:

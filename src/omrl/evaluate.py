@@ -1,0 +1,173 @@
+"""Step 4 of the flow: how well a run adapts to tasks it has not seen.
+
+`given-context` is the paper's protocol: context rows are drawn from the test task's own logged data, z is inferred
+once, and the deterministic policy is rolled out for the family's horizon. All seeds, tasks and episodes step together.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tyro.conf import Positional
+
+from omrl import stats
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
+from omrl.families import get_family
+
+SCORES = ("seed", "task", "split", "episode", "return")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Test a run on unseen tasks, from logged context alone."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    context: int = 200
+    """Logged transitions that a task is inferred from."""
+    context_level: str | None = None
+    """Quality level of the context; that of training if left out."""
+    episodes: int = 10
+    """Episodes of each seed and task."""
+    split: str = "test"
+    """`test` for unseen tasks, `train` for those trained on."""
+    seed: int = 0
+    """Seed of contexts and start states."""
+    json: bool = False
+    """Print JSON for programs instead of a table."""
+
+
+def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
+    """Step 4 from Python: takes what the command takes, returns the summary, writes scores.csv."""
+    args = Evaluate(Path(run), **options)
+    if args.context < 1 or args.episodes < 1:
+        raise OmrlError("--context and --episodes must be at least 1.")
+    if args.split not in ("train", "test"):
+        raise OmrlError(f"--split is train or test, not {args.split!r}.")
+    from omrl.run import Run, write_rows
+    from omrl.train import Learner
+
+    folder = Run.open(args.run)
+    dataset = MetaDataset.open(folder.config["data"])
+    if dataset.family is None:
+        raise OmrlError("Returns cannot be had without a simulator: these logs belong to none of omrl's families.")
+    learner = Learner(folder, dataset)
+    learner.resume()
+    names = dataset.split[args.split]
+    if not names:
+        raise OmrlError(f"{folder.config['data']} has no {args.split} tasks.")
+    view = dataset.level(args.context_level or folder.config["level"]).select(names)
+    returns = given_context(learner, view, args.context, args.episodes, args.seed)  # [P, T, E]
+    rows = [
+        (seed, name, args.split, episode, f"{returns[seed, t, episode]:.6g}")
+        for seed in range(returns.shape[0])
+        for t, name in enumerate(names)
+        for episode in range(returns.shape[2])
+    ]
+    write_rows(folder.folder / "scores.csv", [SCORES, *rows])
+    return summary(returns.mean(-1), dataset.select(names), learner.step)
+
+
+def given_context(learner: Any, view: MetaDataset, context: int, episodes: int, seed: int) -> np.ndarray[Any, Any]:
+    """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows."""
+    import torch
+    from torch.func import vmap
+
+    family = get_family(view.family or "")
+    tasks, seeds = view.tasks, learner.population.size
+    params, device = learner.population.params, learner.population.device
+    with torch.no_grad():
+        z = vmap(learner.algorithm.infer)(params, draw_contexts(learner, view, context, seed))  # [P, T, l]
+    z = z.repeat_interleave(episodes, dim=1)
+    per_seed = len(tasks) * episodes
+    simulator = family.simulator([task for _ in range(seeds) for task in tasks for _ in range(episodes)])
+    generators = [
+        np.random.default_rng([seed, 4, t, e]) for _ in range(seeds) for t in range(len(tasks)) for e in range(episodes)
+    ]
+    simulator.reset(np.arange(simulator.num), generators)
+    returns, running = np.zeros(simulator.num), np.ones(simulator.num, dtype=bool)
+    for _ in range(family.horizon):
+        obs = learner.normalise(torch.from_numpy(simulator.observe()).to(device)).view(seeds, per_seed, -1)
+        with torch.no_grad():
+            actions = vmap(learner.algorithm.act)(params, obs, z)
+        step = simulator.step(actions.reshape(simulator.num, -1).cpu().numpy())
+        returns += step.rewards * running
+        running &= ~step.terminations
+    simulator.close()
+    return returns.reshape(seeds, len(tasks), episodes)
+
+
+def draw_contexts(learner: Any, view: MetaDataset, context: int, seed: int) -> Any:
+    """Contexts [P, T, C, (s, a, r, s')]; every seed gets rows of its own."""
+    import torch
+
+    tensors = view.to(learner.population.device)
+    rng = np.random.default_rng([seed, 3])
+    uniform = torch.from_numpy(rng.random((learner.population.size, len(view.tasks), context))).to(tensors.obs.device)
+    index = (uniform * tensors.length[:, None]).long()
+    task = torch.arange(len(view.tasks), device=index.device)[:, None]
+    normalise = learner.normalise
+    columns = (
+        normalise(tensors.obs[task, index]),
+        tensors.act[task, index],
+        tensors.rew[task, index][..., None],
+        normalise(tensors.next_obs[task, index]),
+    )
+    return torch.cat(columns, dim=-1)
+
+
+def summary(scores: np.ndarray[Any, Any], dataset: MetaDataset, step: int) -> dict[str, Any]:
+    """Statistics of a score matrix [seeds, tasks], with the data's own random and expert returns beside it."""
+    rng = np.random.default_rng(0)
+    entries = {entry.name: entry.reference for entry in dataset.manifest.tasks}
+    references = [entries[task.name] for task in dataset.tasks]
+    per_task = scores.mean(0)
+    found: dict[str, Any] = {
+        "updates": step,
+        "seeds": scores.shape[0],
+        "tasks": scores.shape[1],
+        "mean": vars(stats.bootstrap(scores, stats.mean, rng)),
+        "iqm": vars(stats.bootstrap(scores, stats.iqm, rng)),
+        "per_seed": scores.mean(1).tolist(),
+        "worst_task": {"task": dataset.tasks[int(per_task.argmin())].name, "return": float(per_task.min())},
+        "best_task": {"task": dataset.tasks[int(per_task.argmax())].name, "return": float(per_task.max())},
+    }
+    random = [reference.random for reference in references]
+    expert = [reference.expert for reference in references]
+    if None not in random and None not in expert:
+        means = float(np.mean(random)), float(np.mean(expert))  # type: ignore[arg-type]
+        found |= {"random": means[0], "expert": means[1]}
+        found["normalised"] = stats.normalised(found["mean"]["value"], *means)
+    return found
+
+
+def run(args: Evaluate) -> None:
+    """The command."""
+    options = {key: value for key, value in vars(args).items() if key != "run"}
+    found = evaluate(args.run, **options)
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "", title=f"{args.run}, {args.split} tasks, given context", show_header=False)
+
+    def interval(name: str) -> str:
+        return str(stats.Estimate(**found[name]))
+
+    table.add_row("mean return", f"{interval('mean')}, 95 % over {found['seeds']} seeds and {found['tasks']} tasks")
+    table.add_row("IQM", interval("iqm"))
+    if "normalised" in found:
+        table.add_row(
+            "normalised", f"{found['normalised']:.3f} (random {found['random']:.2f}, expert {found['expert']:.2f})"
+        )
+    table.add_row("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"]))
+    for which in ("worst_task", "best_task"):
+        table.add_row(which.replace("_", " "), f"{found[which]['return']:.2f} ({found[which]['task']})")
+    Console().print(table)

@@ -1,0 +1,143 @@
+"""The run folder: everything about one training run, in files a person can open.
+
+runs/focal/
+  config.json                  algorithm, its hyperparameters, data, level, seeds, steps
+  environment.json             versions, commit, hardware
+  metrics.csv                  step, transitions, seed, name, value
+  checkpoints/step-0010000.safetensors    parameters, targets, optimiser and random state of all seeds
+  checkpoints/latest           the newest checkpoint's name
+  scores.csv                   one row per seed, task and episode
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from omrl.errors import OmrlError
+from omrl.files import replacing, write_json, write_tensors
+
+METRICS = ("step", "transitions", "seed", "name", "value")
+
+
+class Run:
+    """One run's folder."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.folder, self.config = folder, config
+
+    @classmethod
+    def create(cls, folder: Path, config: Mapping[str, Any]) -> Run:
+        """A new run, or the one that is there if it was made with the same config."""
+        config = json.loads(json.dumps(config))
+        if (folder / "config.json").is_file():
+            run = cls.open(folder)
+            if run.config != config:
+                changed = sorted(key for key in {*run.config, *config} if run.config.get(key) != config.get(key))
+                raise OmrlError(
+                    f"{folder} holds a run with another {', '.join(changed)}; choose another --out, or use --force."
+                )
+            return run
+        if folder.exists() and any(folder.iterdir()):
+            raise OmrlError(f"{folder} exists and is not a run.")
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_json(folder / "environment.json", environment())
+        write_json(folder / "config.json", config)
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """An existing run."""
+        path = folder / "config.json"
+        if not path.is_file():
+            raise OmrlError(f"{folder} is not a run: there is no {path}.")
+        try:
+            return cls(folder, json.loads(path.read_text()))
+        except ValueError as error:
+            raise OmrlError(f"{path} is not JSON ({error}).") from error
+
+    def save(self, step: int, state: Mapping[str, Tensor]) -> None:
+        """Write a checkpoint, then point to it."""
+        name = f"step-{step:07d}.safetensors"
+        arrays = {key: value.detach().cpu().numpy() for key, value in state.items()}
+        write_tensors(self.folder / "checkpoints" / name, arrays, {"step": str(step)})
+        with replacing(self.folder / "checkpoints" / "latest") as temporary:
+            temporary.write_text(name + "\n")
+
+    def load(self) -> tuple[int, dict[str, Tensor]] | None:
+        """Step and state of the newest checkpoint."""
+        latest = self.folder / "checkpoints" / "latest"
+        if not latest.is_file():
+            return None
+        path = self.folder / "checkpoints" / latest.read_text().strip()
+        try:
+            with safe_open(path, framework="pt") as file:
+                return int(file.metadata()["step"]), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except Exception as error:  # safetensors raises its own kinds
+            raise OmrlError(f"{path} is missing or damaged ({error}).") from error
+
+    def log(self, step: int, transitions: int, values: Mapping[str, Sequence[float]]) -> None:
+        """Append metrics: name to one value per seed."""
+        path = self.folder / "metrics.csv"
+        new = not path.exists()
+        with path.open("a", newline="") as file:
+            rows = csv.writer(file)
+            if new:
+                rows.writerow(METRICS)
+            for name, per_seed in values.items():
+                rows.writerows((step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed))
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again."""
+        path = self.folder / "metrics.csv"
+        if not path.exists():
+            return
+        with path.open(newline="") as file:
+            head, *rows = list(csv.reader(file))
+        kept = [row for row in rows if len(row) == len(METRICS) and int(row[0]) <= step]
+        write_rows(path, [head, *kept])
+
+
+def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file atomically."""
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def environment() -> dict[str, Any]:
+    """What a run was made with."""
+    packages = ("omrl", "torch", "numpy", "gymnasium", "mujoco", "safetensors")
+    versions: dict[str, str | None] = {}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": versions,
+        "commit": _commit(),
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _commit() -> str | None:
+    """The commit of a checkout that omrl runs from."""
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,224 @@
+"""Step 3 of the flow: meta-train an algorithm on a meta-dataset, several seeds at once.
+
+    omrl train focal --data data/sparse-point-robot --out runs/focal
+
+The seeds are one population on one device. A run that is interrupted goes on when it is started again with the same
+arguments, and on CPU it ends with the same bytes as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tomllib
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from tyro.conf import Positional
+
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
+
+if TYPE_CHECKING:
+    import torch
+
+    from omrl.engine import Population
+    from omrl.run import Run
+    from omrl.sampling import Normalisation
+
+# The paper's buffer: at most so many rows of each task are used.
+MAX_ROWS = 10_000
+# A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
+LARGE_Q = 1e6
+
+
+@dataclass(frozen=True)
+class Train:
+    """Meta-train an algorithm on the training tasks of a meta-dataset; several seeds learn at once."""
+
+    algorithm: Positional[str]
+    """`focal`, or `module:Class` of your own."""
+    data: Path
+    """The meta-dataset."""
+    out: Path
+    """Folder of the run."""
+    preset: str = "paper"
+    """Named hyperparameters for the data's family; one's own logs use the algorithm's defaults."""
+    set: tuple[str, ...] = ()
+    """Hyperparameters to change, as name=value."""
+    seeds: int = 3
+    """How many learners, with seeds 0, 1, ..."""
+    steps: int = 100_000
+    """Updates of each learner."""
+    level: str | None = None
+    """Quality level of the training data; the preset's, or mixed."""
+    max_rows: int = MAX_ROWS
+    """Rows of each task that are used at most."""
+    log_every: int = 200
+    """Updates between two rows of metrics."""
+    save_every: int = 5_000
+    """Updates between two checkpoints."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    force: bool = False
+    """Replace a run that is there."""
+    dry_run: bool = False
+    """Print what would run, and stop."""
+
+
+def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> Run | None:
+    """Step 3 from Python: takes what the command takes."""
+    return run(Train(algorithm, Path(data), Path(out), **options))
+
+
+def run(args: Train) -> Run | None:
+    """Train, or go on with training."""
+    from omrl.algorithms import get_algorithm
+    from omrl.devices import choose_device
+    from omrl.run import Run
+
+    for name in ("seeds", "steps", "max_rows", "log_every", "save_every"):
+        if getattr(args, name) < 1:
+            raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
+    dataset = MetaDataset.open(args.data)
+    kind = get_algorithm(args.algorithm)
+    settings, level = _preset(args.algorithm, args.preset, dataset.family)
+    hyperparameters = replace(kind.Config(**settings), **_changes(kind.Config, args.set))
+    config = {
+        "algorithm": args.algorithm,
+        "hyperparameters": asdict(hyperparameters),
+        "data": str(args.data.absolute()),
+        "family": dataset.family,
+        "level": args.level or level,
+        "max_rows": args.max_rows,
+        "seeds": args.seeds,
+        "steps": args.steps,
+    }
+    if args.dry_run:
+        print(json.dumps(config, indent=2))
+        return None
+    device = choose_device(args.device)
+    if args.force and (args.out / "config.json").is_file():
+        shutil.rmtree(args.out)
+    folder = Run.create(args.out, config)
+    learner = Learner(folder, dataset, device)
+    learner.resume()
+    learner.learn(args.log_every, args.save_every)
+    return folder
+
+
+class Learner:
+    """The population of a run, with what it needs to learn, to infer tasks and to act."""
+
+    def __init__(self, run: Run, dataset: MetaDataset, device: str = "cpu") -> None:
+        from omrl.algorithms import get_algorithm
+        from omrl.engine import Population
+        from omrl.sampling import MetaSampler, Normalisation
+
+        config = run.config
+        kind = get_algorithm(config["algorithm"])
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in config["hyperparameters"].items()}
+        hyperparameters = kind.Config(**values)
+        view = dataset.level(config["level"]).select(dataset.split["train"])
+        tensors = view.to(device, max_rows=config["max_rows"])
+        if hyperparameters.dense_reward and tensors.rew_dense is None:
+            raise OmrlError(f"{config['data']} has no rewards_dense, which dense_reward asks for.")
+        learners, self.algorithm = kind.build(
+            dataset.observation_dim, dataset.action_dim, hyperparameters, range(config["seeds"])
+        )
+        self.run = run
+        self.normalise: Normalisation = Normalisation.of(tensors)
+        self.sampler = MetaSampler(
+            tensors,
+            self.normalise,
+            learners=config["seeds"],
+            meta_batch=hyperparameters.meta_batch,
+            batch_size=hyperparameters.batch_size,
+            context_size=hyperparameters.context_size,
+        )
+        self.population: Population = Population(
+            learners,
+            self.algorithm.loss,
+            learning_rate=self.algorithm.learning_rate,
+            targets=self.algorithm.targets,
+            plain=self.algorithm.plain,
+            tau=hyperparameters.tau,
+            device=device,
+        )
+        self.step = 0
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        found = self.run.load()
+        if found is not None:
+            self.step, state = found
+            self.population.load_state(state)
+            self.run.forget_after(self.step)
+
+    def learn(self, log_every: int, save_every: int) -> None:
+        """Updates until the run's number of steps; metrics stay on the device until they are logged."""
+        from omrl.progress import Meter
+
+        steps, warned = self.run.config["steps"], False
+        with Meter(f"{self.run.config['algorithm']}, {self.population.size} seeds", steps, self.step) as meter:
+            while self.step < steps:
+                info = self.population.step(self._draw)
+                self.step += 1
+                if self.step % log_every == 0 or self.step == steps:
+                    values = {name: value.tolist() for name, value in info.items()}
+                    values["alive"] = self.population.alive.float().tolist()
+                    self.run.log(self.step, self.step * self.sampler.transitions_per_update, values)
+                    warned = warned or self._warn(values)
+                    meter.update(self.step, f"{meter.rate:.1f} updates/s")
+                if self.step % save_every == 0 or self.step == steps:
+                    self.run.save(self.step, self.population.state())
+
+    def _draw(self, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        batch = self.sampler.draw(generator)
+        return batch, self.algorithm.noise(batch, generator)
+
+    def _warn(self, values: dict[str, list[float]]) -> bool:
+        """Say once when values grow without bound; the run goes on."""
+        largest = max((abs(q) for q in values.get("q", [])), default=0.0)
+        if largest > LARGE_Q:
+            print(
+                f"warning: Q has grown to {largest:.1e} at update {self.step}; raise alpha, or lower critic_lr "
+                "or reward_scale, if it should stay bounded.",
+                file=sys.stderr,
+            )
+        return largest > LARGE_Q
+
+
+def _preset(algorithm: str, preset: str, family: str | None) -> tuple[dict[str, Any], str]:
+    """Hyperparameters and level of a named preset for a family."""
+    table = tomllib.loads(resources.files("omrl").joinpath("presets.toml").read_text())
+    presets = table.get(algorithm)
+    if presets is None or family is None:
+        return {}, "mixed"
+    if preset not in presets or family not in presets[preset]:
+        known = ", ".join(name for name, families in presets.items() if family in families)
+        raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; it has {known}.")
+    values = dict(presets[preset][family])
+    return values, values.pop("level")
+
+
+def _changes(kind: type, changes: tuple[str, ...]) -> dict[str, Any]:
+    """name=value pairs, typed as the algorithm's config declares them."""
+    import tyro
+
+    hints = get_type_hints(kind)
+    found = {}
+    for change in changes:
+        name, separator, value = change.partition("=")
+        if not separator or name not in {f.name for f in fields(kind)}:
+            known = ", ".join(f.name for f in fields(kind))
+            raise OmrlError(f"--set takes name=value, not {change!r}; the names are {known}.")
+        try:
+            words = value.split(",") if "tuple" in str(hints[name]) else [value]
+            found[name] = tyro.cli(hints[name], args=words, console_outputs=False)
+        except SystemExit as error:
+            raise OmrlError(f"--set {name} cannot be {value!r}.") from error
+    return found
