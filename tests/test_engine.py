@@ -137,6 +137,21 @@ def test_targets_follow_by_linear_interpolation_and_only_where_asked_for():
             assert_close(together.targets[f"body.{name}"][i], value)
 
 
+def test_plain_parameters_move_by_gradient_descent_and_the_others_by_adam():
+    found, adam = population([0, 1], plain=["gain"]), population([0, 1])
+    batch, noise = next(iter(draws(2, 1)))
+    before = found.params["gain"].clone()
+    for p in (found, adam):
+        p.step(lambda _: (batch, noise))
+    for i in range(2):
+        learner = Toy(i)
+        loss, _ = toy_loss(dict(learner.named_parameters()), row(adam.targets, i), row(batch, i), row(noise, i))
+        slope = torch.autograd.grad(loss, learner.gain)[0]
+        assert_close(found.params["gain"][i], before[i] - RATES["gain"] * slope)
+    for name, value in adam.params.items():
+        assert torch.equal(found.params[name], value) == (name != "gain")
+
+
 def test_info_has_one_value_per_learner():
     learners = population([1, 2, 3])
     info = learners.step(lambda _: next(draws(3, 1)))

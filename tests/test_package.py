@@ -88,3 +88,12 @@ def test_the_wheel_holds_the_package_alone(wheel):
     assert {name.split("/")[0] for name in wheel} == {"omrl", f"omrl-{omrl.__version__}.dist-info"}
     assert not [name for name in wheel if "policies/" in name or name.endswith((".safetensors", ".pyc"))]
     assert f"omrl-{omrl.__version__}.dist-info/licenses/LICENSE" in wheel
+
+
+def test_steps_of_the_flow_are_functions_even_after_their_modules_were_imported():
+    code = (
+        "import omrl, omrl.cli, omrl.training, omrl.evaluation;"
+        "print(*map(callable, (omrl.collect, omrl.train, omrl.evaluate, omrl.load)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True"] * 4

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from omrl.behaviour.collect import collect
     from omrl.data import MetaDataset
     from omrl.errors import OmrlError
+    from omrl.evaluation import evaluate
     from omrl.families import FAMILIES, Task, TaskFamily
+    from omrl.policy import load
+    from omrl.training import train
 
 __version__ = "0.1.0"
-__all__ = ["FAMILIES", "MetaDataset", "OmrlError", "Task", "TaskFamily", "collect"]
+__all__ = ["FAMILIES", "MetaDataset", "OmrlError", "Task", "TaskFamily", "collect", "evaluate", "load", "train"]
 
 _HOME = {
     "FAMILIES": "omrl.families",
@@ -25,6 +28,9 @@ _HOME = {
     "Task": "omrl.families",
     "TaskFamily": "omrl.families",
     "collect": "omrl.behaviour.collect",
+    "evaluate": "omrl.evaluation",
+    "load": "omrl.policy",
+    "train": "omrl.training",
 }
 
 

@@ -16,8 +16,8 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixe
 from omrl.behaviour.collect import Collect
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
-from omrl.evaluate import Evaluate
-from omrl.train import Train
+from omrl.evaluation import Evaluate
+from omrl.training import Train
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ def run(command: Families | Render | Data | Collect | Train | Evaluate) -> None:
             if collect(command) is not None:
                 info(Info(command.out))
         case Train():
-            from omrl.train import run as train
+            from omrl.training import run as train
 
             train(command)
         case Evaluate():
-            from omrl.evaluate import run as evaluate
+            from omrl.evaluation import run as evaluate
 
             evaluate(command)
 

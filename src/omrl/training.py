@@ -12,20 +12,24 @@ import json
 import shutil
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+import numpy as np
 from tyro.conf import Positional
 
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.policy import CONTEXT
 
 if TYPE_CHECKING:
     import torch
 
     from omrl.engine import Population
+    from omrl.policy import Policy
     from omrl.run import Run
     from omrl.sampling import Normalisation
 
@@ -92,6 +96,10 @@ def run(args: Train) -> Run | None:
         "hyperparameters": asdict(hyperparameters),
         "data": str(args.data.absolute()),
         "family": dataset.family,
+        "observation_dim": dataset.observation_dim,
+        "action_dim": dataset.action_dim,
+        "action_low": dataset.manifest.action_low,
+        "action_high": dataset.manifest.action_high,
         "level": args.level or level,
         "max_rows": args.max_rows,
         "seeds": args.seeds,
@@ -104,33 +112,98 @@ def run(args: Train) -> Run | None:
     if args.force and (args.out / "config.json").is_file():
         shutil.rmtree(args.out)
     folder = Run.create(args.out, config)
-    learner = Learner(folder, dataset, device)
-    learner.resume()
-    learner.learn(args.log_every, args.save_every)
+    Learner(folder, dataset, device).learn(args.log_every, args.save_every)
     return folder
 
 
-class Learner:
-    """The population of a run, with what it needs to learn, to infer tasks and to act."""
+class Trained:
+    """A run's learners as they are after its newest checkpoint: what can infer tasks and act, without any data."""
 
-    def __init__(self, run: Run, dataset: MetaDataset, device: str = "cpu") -> None:
+    def __init__(self, run: Run, device: str = "cpu") -> None:
+        import torch
+
         from omrl.algorithms import get_algorithm
         from omrl.engine import Population
-        from omrl.sampling import MetaSampler, Normalisation
+        from omrl.sampling import Normalisation
 
         config = run.config
+        self.run = run
+        self.obs_dim, self.act_dim = config["observation_dim"], config["action_dim"]
+        self.action_low = np.array(config["action_low"], np.float32)
+        self.action_high = np.array(config["action_high"], np.float32)
         kind = get_algorithm(config["algorithm"])
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in config["hyperparameters"].items()}
-        hyperparameters = kind.Config(**values)
+        self.hyperparameters = kind.Config(**values)
+        learners, self.algorithm = kind.build(self.obs_dim, self.act_dim, self.hyperparameters, range(config["seeds"]))
+        self.population: Population = Population(
+            learners,
+            self.algorithm.loss,
+            learning_rate=self.algorithm.learning_rate,
+            targets=self.algorithm.targets,
+            plain=self.algorithm.plain,
+            tau=self.hyperparameters.tau,
+            device=device,
+        )
+        self.step = 0
+        found = run.load()
+        if found is not None:
+            self.step, state = found
+            self.population.load_state(state)
+            self.normalise: Normalisation = Normalisation(
+                *(state[f"normalise.{name}"].to(torch.device(device)) for name in ("mean", "std"))
+            )
+
+    def params(self, seed: int) -> dict[str, torch.Tensor]:
+        """One learner's parameters."""
+        if not 0 <= seed < self.population.size:
+            raise OmrlError(f"There is no seed {seed}; the run has {self.population.size}.")
+        return {name: value[seed] for name, value in self.population.params.items()}
+
+    def contexts(self, arrays: Mapping[str, Any]) -> torch.Tensor:
+        """Rows (s, a, r, s') as the encoder reads them, from arrays [..., dim] as they were logged."""
+        import torch
+
+        device = self.population.device
+        # Copies: rows of a dataset are read-only views of its files.
+        rows = {name: np.array(arrays[name], dtype=np.float32) for name in CONTEXT}
+        unit = (rows["actions"] - self.action_low) * (2 / (self.action_high - self.action_low)) - 1
+        columns = (
+            self.normalise(torch.from_numpy(rows["observations"]).to(device)),
+            torch.from_numpy(np.clip(unit, -1, 1)).to(device),
+            torch.from_numpy(rows["rewards"])[..., None].to(device),
+            self.normalise(torch.from_numpy(rows["next_observations"]).to(device)),
+        )
+        return torch.cat(columns, dim=-1)
+
+    def adapt(self, transitions: Any, seed: int = 0) -> Policy:
+        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
+        import torch
+
+        from omrl.policy import Policy, read_context
+
+        if self.step == 0:
+            raise OmrlError(f"{self.run.folder} has no checkpoint yet: train it first.")
+        rows = read_context(transitions, self.obs_dim, self.act_dim)
+        with torch.no_grad():
+            z = self.algorithm.infer(self.params(seed), self.contexts(rows)[None])
+        return Policy(self, seed, z)
+
+
+class Learner(Trained):
+    """The learners of a run with the data they learn from."""
+
+    def __init__(self, run: Run, dataset: MetaDataset, device: str = "cpu") -> None:
+        from omrl.sampling import MetaSampler, Normalisation
+
+        super().__init__(run, device)
+        config, hyperparameters = run.config, self.hyperparameters
         view = dataset.level(config["level"]).select(dataset.split["train"])
         tensors = view.to(device, max_rows=config["max_rows"])
         if hyperparameters.dense_reward and tensors.rew_dense is None:
             raise OmrlError(f"{config['data']} has no rewards_dense, which dense_reward asks for.")
-        learners, self.algorithm = kind.build(
-            dataset.observation_dim, dataset.action_dim, hyperparameters, range(config["seeds"])
-        )
-        self.run = run
-        self.normalise: Normalisation = Normalisation.of(tensors)
+        if self.step == 0:
+            self.normalise = Normalisation.of(tensors)
+        self.run.forget_after(self.step)
         self.sampler = MetaSampler(
             tensors,
             self.normalise,
@@ -139,24 +212,6 @@ class Learner:
             batch_size=hyperparameters.batch_size,
             context_size=hyperparameters.context_size,
         )
-        self.population: Population = Population(
-            learners,
-            self.algorithm.loss,
-            learning_rate=self.algorithm.learning_rate,
-            targets=self.algorithm.targets,
-            plain=self.algorithm.plain,
-            tau=hyperparameters.tau,
-            device=device,
-        )
-        self.step = 0
-
-    def resume(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
-        found = self.run.load()
-        if found is not None:
-            self.step, state = found
-            self.population.load_state(state)
-            self.run.forget_after(self.step)
 
     def learn(self, log_every: int, save_every: int) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
@@ -174,7 +229,8 @@ class Learner:
                     warned = warned or self._warn(values)
                     meter.update(self.step, f"{meter.rate:.1f} updates/s")
                 if self.step % save_every == 0 or self.step == steps:
-                    self.run.save(self.step, self.population.state())
+                    scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
+                    self.run.save(self.step, {**self.population.state(), **scales})
 
     def _draw(self, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         batch = self.sampler.draw(generator)

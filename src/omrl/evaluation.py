@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tyro.conf import Positional
@@ -18,6 +18,12 @@ from omrl import stats
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import get_family
+from omrl.policy import CONTEXT
+
+if TYPE_CHECKING:
+    import torch
+
+    from omrl.training import Trained
 
 SCORES = ("seed", "task", "split", "episode", "return")
 
@@ -50,19 +56,20 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     if args.split not in ("train", "test"):
         raise OmrlError(f"--split is train or test, not {args.split!r}.")
     from omrl.run import Run, write_rows
-    from omrl.train import Learner
+    from omrl.training import Trained
 
     folder = Run.open(args.run)
     dataset = MetaDataset.open(folder.config["data"])
     if dataset.family is None:
         raise OmrlError("Returns cannot be had without a simulator: these logs belong to none of omrl's families.")
-    learner = Learner(folder, dataset)
-    learner.resume()
+    trained = Trained(folder)
+    if trained.step == 0:
+        raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
     names = dataset.split[args.split]
     if not names:
         raise OmrlError(f"{folder.config['data']} has no {args.split} tasks.")
     view = dataset.level(args.context_level or folder.config["level"]).select(names)
-    returns = given_context(learner, view, args.context, args.episodes, args.seed)  # [P, T, E]
+    returns = given_context(trained, view, args.context, args.episodes, args.seed)  # [P, T, E]
     rows = [
         (seed, name, args.split, episode, f"{returns[seed, t, episode]:.6g}")
         for seed in range(returns.shape[0])
@@ -70,19 +77,19 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
         for episode in range(returns.shape[2])
     ]
     write_rows(folder.folder / "scores.csv", [SCORES, *rows])
-    return summary(returns.mean(-1), dataset.select(names), learner.step)
+    return summary(returns.mean(-1), dataset.select(names), trained.step)
 
 
-def given_context(learner: Any, view: MetaDataset, context: int, episodes: int, seed: int) -> np.ndarray[Any, Any]:
+def given_context(trained: Trained, view: MetaDataset, context: int, episodes: int, seed: int) -> np.ndarray[Any, Any]:
     """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows."""
     import torch
     from torch.func import vmap
 
     family = get_family(view.family or "")
-    tasks, seeds = view.tasks, learner.population.size
-    params, device = learner.population.params, learner.population.device
+    tasks, seeds = view.tasks, trained.population.size
+    params, device = trained.population.params, trained.population.device
     with torch.no_grad():
-        z = vmap(learner.algorithm.infer)(params, draw_contexts(learner, view, context, seed))  # [P, T, l]
+        z = vmap(trained.algorithm.infer)(params, draw_contexts(trained, view, context, seed))  # [P, T, l]
     z = z.repeat_interleave(episodes, dim=1)
     per_seed = len(tasks) * episodes
     simulator = family.simulator([task for _ in range(seeds) for task in tasks for _ in range(episodes)])
@@ -92,9 +99,9 @@ def given_context(learner: Any, view: MetaDataset, context: int, episodes: int, 
     simulator.reset(np.arange(simulator.num), generators)
     returns, running = np.zeros(simulator.num), np.ones(simulator.num, dtype=bool)
     for _ in range(family.horizon):
-        obs = learner.normalise(torch.from_numpy(simulator.observe()).to(device)).view(seeds, per_seed, -1)
+        obs = trained.normalise(torch.from_numpy(simulator.observe()).to(device)).view(seeds, per_seed, -1)
         with torch.no_grad():
-            actions = vmap(learner.algorithm.act)(params, obs, z)
+            actions = vmap(trained.algorithm.act)(params, obs, z)
         step = simulator.step(actions.reshape(simulator.num, -1).cpu().numpy())
         returns += step.rewards * running
         running &= ~step.terminations
@@ -102,23 +109,13 @@ def given_context(learner: Any, view: MetaDataset, context: int, episodes: int, 
     return returns.reshape(seeds, len(tasks), episodes)
 
 
-def draw_contexts(learner: Any, view: MetaDataset, context: int, seed: int) -> Any:
-    """Contexts [P, T, C, (s, a, r, s')]; every seed gets rows of its own."""
-    import torch
-
-    tensors = view.to(learner.population.device)
-    rng = np.random.default_rng([seed, 3])
-    uniform = torch.from_numpy(rng.random((learner.population.size, len(view.tasks), context))).to(tensors.obs.device)
-    index = (uniform * tensors.length[:, None]).long()
-    task = torch.arange(len(view.tasks), device=index.device)[:, None]
-    normalise = learner.normalise
-    columns = (
-        normalise(tensors.obs[task, index]),
-        tensors.act[task, index],
-        tensors.rew[task, index][..., None],
-        normalise(tensors.next_obs[task, index]),
-    )
-    return torch.cat(columns, dim=-1)
+def draw_contexts(trained: Trained, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
+    """Contexts [P, T, C, (s, a, r, s')] of logged rows; every seed and task draws its own."""
+    drawn = [
+        [view.sample(t, context, np.random.default_rng([seed, 3, p, t])) for t in range(len(view.tasks))]
+        for p in range(trained.population.size)
+    ]
+    return trained.contexts({name: np.stack([[d[name] for d in row] for row in drawn]) for name in CONTEXT})
 
 
 def summary(scores: np.ndarray[Any, Any], dataset: MetaDataset, step: int) -> dict[str, Any]:

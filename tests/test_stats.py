@@ -1,0 +1,52 @@
+"""Statistics against closed forms and worked examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omrl import stats
+
+
+def test_iqm_is_the_mean_of_the_middle_half() -> None:
+    assert stats.iqm(np.arange(8)) == pytest.approx(3.5)
+    assert stats.iqm(np.array([0, 0, 1, 2, 3, 4, 100, 1000])) == pytest.approx(2.5)
+
+
+def test_iqm_counts_scores_on_the_edge_by_their_part_inside() -> None:
+    # Six scores: the middle half is worth three of them, that is half of the 2nd, the 3rd, the 4th, half of the 5th.
+    assert stats.iqm(np.array([0, 1, 2, 3, 4, 100])) == pytest.approx((0.5 * 1 + 2 + 3 + 0.5 * 4) / 3)
+
+
+def test_interval_of_a_mean_is_the_normal_one_for_many_scores() -> None:
+    scores = np.random.default_rng(0).normal(size=(1, 2000))
+    found = stats.bootstrap(scores, stats.mean, np.random.default_rng(1))
+    half = 1.96 * scores.std() / np.sqrt(2000)
+    assert found.low == pytest.approx(scores.mean() - half, abs=0.15 * half)
+    assert found.high == pytest.approx(scores.mean() + half, abs=0.15 * half)
+
+
+def test_resampling_tasks_widens_the_interval_when_tasks_differ() -> None:
+    scores = np.tile(np.arange(10.0), (5, 1))
+    seeds_only = stats.bootstrap(scores, stats.mean, np.random.default_rng(0), resample_tasks=False)
+    both = stats.bootstrap(scores, stats.mean, np.random.default_rng(0))
+    assert seeds_only.low == seeds_only.high == 4.5
+    assert both.low < 3.5 and both.high > 5.5
+
+
+def test_the_same_generator_gives_the_same_interval() -> None:
+    scores = np.random.default_rng(0).normal(size=(3, 5))
+    first, second = (stats.bootstrap(scores, stats.iqm, np.random.default_rng(7)) for _ in range(2))
+    assert first == second
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    # Task 1: 2 beats 1, 2 ties 2. Task 2: 0 loses twice.
+    assert stats.probability_of_improvement(np.array([[2, 0]]), np.array([[1, 1], [2, 3]])) == pytest.approx(
+        ((1 + 0.5) / 2 + 0) / 2
+    )
+
+
+def test_normalised_scores_are_0_for_random_and_1_for_the_expert() -> None:
+    assert stats.normalised(-300, -300, -20) == 0
+    assert stats.normalised(-20, -300, -20) == 1
