@@ -16,6 +16,7 @@ from tyro.conf import Positional
 
 from omrl import stats
 from omrl.data import MetaDataset
+from omrl.embedding import effective_separation_rate, rms_distance
 from omrl.errors import OmrlError
 from omrl.families import get_family
 from omrl.policy import CONTEXT
@@ -77,7 +78,20 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
         for episode in range(returns.shape[2])
     ]
     write_rows(folder.folder / "scores.csv", [SCORES, *rows])
-    return summary(returns.mean(-1), dataset.select(names), trained.step)
+    found = summary(returns.mean(-1), dataset.select(names), trained.step)
+    trained_on = dataset.level(folder.config["level"]).select(dataset.split["train"])
+    return found | embeddings(trained, trained_on, args.context, args.seed)
+
+
+def embeddings(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict[str, list[float]]:
+    """ESR and RMS of every seed's embeddings of the tasks it was trained on, as in the paper's Table 1."""
+    import torch
+    from torch.func import vmap
+
+    with torch.no_grad():
+        z = vmap(trained.algorithm.infer)(trained.population.params, draw_contexts(trained, view, context, seed))
+    codes = z.cpu().numpy()
+    return {"esr": [effective_separation_rate(c) for c in codes], "rms": [rms_distance(c) for c in codes]}
 
 
 def given_context(trained: Trained, view: MetaDataset, context: int, episodes: int, seed: int) -> np.ndarray[Any, Any]:
@@ -165,6 +179,8 @@ def run(args: Evaluate) -> None:
             "normalised", f"{found['normalised']:.3f} (random {found['random']:.2f}, expert {found['expert']:.2f})"
         )
     table.add_row("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"]))
+    for name in ("esr", "rms"):
+        table.add_row(f"embedding {name.upper()}", ", ".join(f"{value:.3f}" for value in found[name]))
     for which in ("worst_task", "best_task"):
         table.add_row(which.replace("_", " "), f"{found[which]['return']:.2f} ({found[which]['task']})")
     Console().print(table)

@@ -71,7 +71,7 @@ def read_context(transitions: Any, obs_dim: int, act_dim: int) -> dict[str, np.n
 def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Finite float32 numbers of the right shape."""
     try:
-        array = np.asarray(values, dtype=np.float32)
+        array = np.array(values, dtype=np.float32)  # a copy: logged rows are read-only
     except (TypeError, ValueError) as error:
         raise OmrlError(f"{name} must be numbers ({error}).") from error
     if array.size == 0:
