@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -333,3 +334,9 @@ print(omrl.load({str(trained)!r}).adapt(rows).act([0.0, 0.0]).shape)
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "(2,)", found.stderr
+
+
+def test_the_example_adapts_to_an_unseen_task(data, trained):
+    example = Path(__file__).parents[1] / "examples" / "adapt.py"
+    found = subprocess.run([sys.executable, example, trained], capture_output=True, text=True)
+    assert MetaDataset.open(data).split["test"][0] in found.stdout, found.stderr

@@ -1,0 +1,35 @@
+"""Adapt a trained run to a task it has not seen, from a handful of logged transitions, and try the policy.
+
+python examples/adapt.py runs/focal
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import omrl
+
+
+def main(folder: str) -> None:
+    trained = omrl.load(folder)
+    dataset = omrl.MetaDataset.open(trained.run.config["data"])
+    name = dataset.split["test"][0]
+    transitions = dataset.sample(name, 200, np.random.default_rng(0))
+
+    policy = trained.adapt(transitions)  # from here on only observations are needed
+
+    family = omrl.FAMILIES[trained.run.config["family"]]
+    task = next(task for task in dataset.tasks if task.name == name)
+    env = family.make(task)
+    observation, _ = env.reset(seed=0)
+    total, done = 0.0, False
+    while not done:
+        observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
+        total, done = total + float(reward), terminated or truncated
+    print(f"{name} {dict(task.params)}: return {total:.2f}, the logs' mean {dataset.returns(name).mean():.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
