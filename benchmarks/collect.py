@@ -12,14 +12,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
 
+from omrl.behaviour import agents
 from omrl.behaviour.agents import Trainer
 from omrl.behaviour.config import preset
+from omrl.engine import Mode, Population
 from omrl.families import get_family
 
 
@@ -32,6 +35,8 @@ class Bench:
     envs_per_task: tuple[int, ...] = (4,)
     seconds: float = 10.0
     device: str = "auto"
+    mode: Mode | None = None
+    """eager, compiled or graph; the engine's own choice if left out."""
     json: Path | None = None
 
 
@@ -54,6 +59,8 @@ def synchronise() -> None:
 def main(args: Bench) -> None:
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     family = get_family(args.family)
+    if args.mode:
+        agents.Population = partial(Population, mode=args.mode)  # type: ignore[misc,assignment]
     rows = []
     print("tasks  envs  start-up s  steps/s  updates/s per agent  update alone ms  simulation alone steps/s")
     for tasks in args.tasks:
@@ -83,6 +90,7 @@ def main(args: Bench) -> None:
             row = {
                 "family": family.name,
                 "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+                "mode": args.mode or ("graph" if device == "cuda" else "eager"),
                 "tasks": tasks,
                 "envs_per_task": envs,
                 "start_up_s": round(start_up, 1),
@@ -92,7 +100,7 @@ def main(args: Bench) -> None:
                 "simulation_steps_per_s": round(simulated),
             }
             rows.append(row)
-            print(*list(row.values())[2:], sep="  ", flush=True)
+            print(*list(row.values())[3:], sep="  ", flush=True)
             del trainer
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")

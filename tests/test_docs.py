@@ -38,7 +38,7 @@ NOT_RUN = {
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
     "omrl train focal --data data/sparse-point-robot --out runs/focal": "trains",
-    "import omrl": "needs a trained run",
+    "import numpy as np": "needs a trained run",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "

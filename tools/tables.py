@@ -115,12 +115,28 @@ def behaviour(figures: Any) -> str:
     return table(headings, rows)
 
 
+def half_precision(figures: Any) -> str:
+    """Returns of the actors as stored and in single precision (tools/half_precision.py)."""
+    rows = [
+        [
+            family,
+            f"{row['tasks']}",
+            f"{row['half']:.2f}",
+            f"{row['single']:.2f}",
+            f"{row['difference']:+.3f} ± {row['standard_error']:.3f}",
+        ]
+        for family, row in figures.items()
+    ]
+    return table(("family", "tasks", "half", "single", "difference ± standard error over tasks"), rows)
+
+
 # The name of a table is also the name of its raw file.
 TABLES: dict[str, Callable[[Any], str]] = {
     "simulate": simulate,
     "load": load,
     "throughput": throughput,
     "behaviour": behaviour,
+    "half-precision": half_precision,
 }
 
 

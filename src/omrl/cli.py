@@ -19,6 +19,18 @@ from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
 from omrl.training import Train
 
+# What a user can mend about a path: a full disk, no permission, a file where a folder should be, too long a name.
+MENDABLE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EROFS,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+)
+
 
 @dataclass(frozen=True)
 class Families:
@@ -135,7 +147,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        if error.errno not in MENDABLE:
             raise
         sys.exit(_fail(f"{error.filename or 'A file'} could not be written: {error.strerror}."))
     except KeyboardInterrupt:

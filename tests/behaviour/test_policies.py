@@ -146,7 +146,7 @@ def test_a_truncated_file_and_a_missing_one_are_refused(stored):
 
 def test_a_folder_without_policies_is_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(OmrlError, match=r"holds no behaviour policies: policies\.json is missing"):
+        with pytest.raises(OmrlError, match=r"holds no behaviour policies \(policies\.json is missing\)"):
             PolicyFiles.open(folder)
 
 

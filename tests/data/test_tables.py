@@ -329,7 +329,10 @@ def test_damaged_source_files(kind, damage, tmp_path):
         ("task,task,obs\n", "two columns of the same name"),
         ("task,obs,action,reward,terminated\na,1,2,3\n", "row 0 has 4 values for 5 columns"),
         ("task,obs,action,reward,terminated\na,1,2,3,0\na,1,2,3\n", "cannot be read as csv"),
-        ("task,obs,action,reward,terminated\na,1,2,3,0\na,1,zwei,3,0\n", r"could not convert string 'zwei' .*row 1"),
+        (
+            "task,obs,action,reward,terminated\na,1,2,3,0\na,1,zwei,3,0\n",
+            r"could not convert string 'zwei' .*row 1, column 'action'",
+        ),
     ],
 )
 def test_bad_csv(tmp_path, text, message):

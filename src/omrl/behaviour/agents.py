@@ -111,7 +111,7 @@ class Trainer:
         config = self.config
         obs = torch.from_numpy(self.simulator.observe()).view(self.agents, self.envs, -1) * self._seen
         actions = self._choose(obs)
-        if self.steps >= config.random_steps:
+        if self.steps >= config.random_steps and self.replay.count:
             self.update_debt += config.updates_per_step * self.envs
             while self.update_debt >= 1.0:
                 self.population.step(self._draw)

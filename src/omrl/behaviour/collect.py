@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
 CURVE_POINTS = 50
-PLAN = "plan.json"
+JOB = "job.json"
 
 
 @dataclass(frozen=True)
@@ -98,27 +98,30 @@ def run(args: Collect) -> MetaDataset | None:
         episodes = args.episodes or preset(family, args.schedule)[1]
         tasks = _spread(stored.tasks, args.tasks)
         plan = _plan(family, tasks, stored.source, stored.steps, episodes, args)
-        config = None
+        config, job = None, {**plan, "policies": dict(stored.files)}
     else:
         config, episodes = _settings(family, args)
         tasks = _spread(family.tasks, args.tasks)
         plan = _plan(family, tasks, _training_source(config), config.checkpoints, episodes, args)
+        job = {**plan, "policies": None}
     if args.dry_run:
         print(json.dumps(plan, indent=2))
         return None
-    if _finished(out, plan, args.force):
+    if _finished(out, plan, job["policies"], args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
         device = choose_device(args.device)
         # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
         writer = _writer(family, tasks, plan, out, args.force)
-        if not _open_work(work, plan, args.force):
+        if not _open_work(work, job, args.force):
             writer.abandon()
         if config is not None:
             stored = _train(family, tasks, config, device, work)
         _log_rollouts(writer, stored, tasks, plan["rollout"])
-    _keep_policies(work, plan, out)
+    _keep_policies(work, job, out)
     dataset = MetaDataset.open(out)
+    if not dataset.split["test"]:
+        print("note: none of these tasks is a test task of the family's split")
     if args.plot:
         from omrl.behaviour.plots import plot
 
@@ -182,40 +185,48 @@ def _plan(
     episodes: int,
     args: Collect,
 ) -> dict[str, Any]:
-    """What the data will be, as JSON; two runs with the same plan make the same dataset."""
+    """What the data will be, as JSON, for the manifest.
+
+    Which policy files it is rebuilt from is not in it, so that a rebuilt dataset equals the original; that is in the
+    `job` which a working folder records.
+    """
     logged = [steps[-1]] if args.expert_only else list(steps)
     rollout = {"checkpoints": logged, "episodes": episodes, "seed": args.seed}
     return {"family": family.name, "tasks": [task.name for task in tasks], **source, "rollout": rollout}
 
 
-def _finished(out: Path, plan: Mapping[str, Any], force: bool) -> bool:
+def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | None, force: bool) -> bool:
+    from omrl.behaviour.policies import INDEX, PolicyFiles
+
     if not out.exists() or force:
         return False
     dataset = MetaDataset.open(out)
-    same = {key: value for key, value in dataset.manifest.source.items() if key != "versions"} == plan
-    if not same:
+    if {key: value for key, value in dataset.manifest.source.items() if key != "versions"} != plan:
         raise OmrlError(f"{out} holds a dataset made with other arguments; choose another --out, or use --force.")
+    if policies and (out / "policies" / INDEX).is_file() and PolicyFiles.open(out / "policies").files != policies:
+        raise OmrlError(f"{out} holds a dataset made by other policies; choose another --out, or use --force.")
     return True
 
 
-def _open_work(work: Path, plan: Mapping[str, Any], force: bool) -> bool:
+def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
     """Make the working folder, or go on with the one that is there (true)."""
-    if not force and (left := _left_plan(work)) is not None:
-        if left != plan:
-            raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
+    left = _left_job(work)
+    if left == job:
         return True
+    if left is not None and not force:
+        raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
     try:
         if work.exists():
             shutil.rmtree(work)
         work.mkdir(parents=True)
-        write_json(work / PLAN, plan)
+        write_json(work / JOB, job)
     except OSError as error:
         raise OmrlError(f"{work} could not be written: {error.strerror}.") from error
     return False
 
 
-def _left_plan(work: Path) -> Any:
-    record = work / PLAN
+def _left_job(work: Path) -> Any:
+    record = work / JOB
     return json.loads(record.read_text()) if record.exists() else None
 
 
@@ -314,9 +325,9 @@ def _write_task(
     writer.write(name, arrays, {"random": scores[0] if steps[0] == 0 else None, "expert": scores[1]})
 
 
-def _keep_policies(work: Path, plan: Mapping[str, Any], out: Path) -> None:
+def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:
     """Put the policies beside the data they made, then drop the working folder."""
-    if _left_plan(work) not in (None, plan):
+    if _left_job(work) not in (None, job):
         return  # An unfinished run that was to replace this dataset: not what made it.
     trained = work / "policies"
     if trained.is_dir():

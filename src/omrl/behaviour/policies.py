@@ -59,6 +59,8 @@ class PolicyFiles:
     tasks: tuple[Task, ...]
     steps: tuple[int, ...]
     source: Mapping[str, Any]
+    files: Mapping[str, Any]
+    """Name, size and sha256 of every checkpoint's file."""
 
     @classmethod
     def write(
@@ -91,7 +93,10 @@ class PolicyFiles:
         """Read the index and check every file against its recorded size and sha256."""
         path = folder / INDEX
         if not path.is_file():
-            raise OmrlError(f"{folder} holds no behaviour policies: {INDEX} is missing.")
+            raise OmrlError(
+                f"{folder} holds no behaviour policies ({INDEX} is missing); the published ones are in the folder "
+                "policies of omrl's repository, and --policies says where that is."
+            )
         try:
             index = json.loads(path.read_text())
             if index["schema"] != SCHEMA:
@@ -110,7 +115,7 @@ class PolicyFiles:
             for task in tasks:
                 if task not in family.tasks:
                     raise ValueError(f"{task.name!r} is not a task of {family.name}")
-            return cls(folder, family, tasks, steps, source)
+            return cls(folder, family, tasks, steps, source, index["checkpoints"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OmrlError(f"{path} is not a valid index of behaviour policies ({error}).") from error
 

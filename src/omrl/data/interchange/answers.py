@@ -73,6 +73,8 @@ def _split(args: Import, names: Sequence[str]) -> dict[str, list[str]]:
     if fraction is not None:
         if not 0 <= fraction < 1:
             raise OmrlError(f"--test-fraction is {fraction} but must be at least 0 and below 1")
+        if args.seed < 0:
+            raise OmrlError(f"--seed is {args.seed} but must be 0 or more")
         drawn = np.random.default_rng(args.seed).permutation(len(names))[: round(fraction * len(names))]
         test = tuple(names[i] for i in np.sort(drawn))
     held_out = list(test or ())

@@ -50,7 +50,9 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
         text = [name for name in names if name not in numeric]
         return table | dict(zip(text, _columns(path, [available.index(name) for name in text], str), strict=True))
     except (OSError, ValueError, csv.Error) as error:
-        raise OmrlError(f"{path} cannot be read as csv: {error}") from error
+        # numpy counts columns, people name them
+        reason = re.sub(r"column (\d+)", lambda match: f"column {available[int(match[1]) - 1]!r}", str(error))
+        raise OmrlError(f"{path} cannot be read as csv: {reason}") from error
 
 
 def _is_number(text: str) -> bool:
