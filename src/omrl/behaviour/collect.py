@@ -22,6 +22,7 @@ from tyro.conf import Positional
 
 from omrl.behaviour.config import AgentsConfig, preset
 from omrl.data import MetaDataset, MetaDatasetWriter
+from omrl.data.arrays import episode_returns
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
 from omrl.files import replacing, write_json
@@ -318,11 +319,8 @@ def _write_task(
         part["episode"] = part["episode"] + np.int32(first_episode)
         first_episode = int(part["episode"][-1]) + 1
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    scores = [
-        float(part["rewards"][part["step"] < horizon].sum() / (part["step"] == 0).sum())
-        for part in (parts[0], parts[-1])
-    ]
-    writer.write(name, arrays, {"random": scores[0] if steps[0] == 0 else None, "expert": scores[1]})
+    random, expert = (float(episode_returns(part, horizon).mean()) for part in (parts[0], parts[-1]))
+    writer.write(name, arrays, {"random": random if steps[0] == 0 else None, "expert": expert})
 
 
 def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:

@@ -64,7 +64,8 @@ def _learning_curves(axes: Axes, dataset: MetaDataset, levels: list[str], curve:
     steps = sorted(by_step)
     axes.plot(steps, [np.mean(by_step[step]) for step in steps], color="black", linewidth=2, label="mean over tasks")
     for level in levels:
-        axes.axhline(_mean_return(dataset, level), color=COLOURS[level], linestyle="--", label=f"{level} data")
+        height = float(np.mean(_task_returns(dataset, level)))
+        axes.axhline(height, color=COLOURS[level], linestyle="--", label=f"{level} data")
     axes.set(xlabel="environment steps of each agent", ylabel=_return_label(dataset))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_title(f"{len(by_task)} agents learning", fontsize=10)
@@ -73,7 +74,7 @@ def _learning_curves(axes: Axes, dataset: MetaDataset, levels: list[str], curve:
 
 def _levels(axes: Axes, dataset: MetaDataset, levels: list[str], _: Path) -> None:
     """Mean return of each task at each level, tasks in the order of their expert."""
-    scores = {level: [dataset.level(level).returns(task.name).mean() for task in dataset.tasks] for level in levels}
+    scores = {level: _task_returns(dataset, level) for level in levels}
     order = np.argsort(scores[levels[-1]])
     for level in levels:
         axes.plot(np.arange(len(order)), np.array(scores[level])[order], ".", color=COLOURS[level], label=level)
@@ -107,9 +108,8 @@ def _trajectories(axes: Axes, view: MetaDataset, level: str) -> None:
     axes.set_ylabel("y" if level == "random" else "")
 
 
-def _mean_return(dataset: MetaDataset, level: str) -> float:
-    view = dataset.level(level)
-    return float(np.mean([view.returns(task.name).mean() for task in view.tasks]))
+def _task_returns(dataset: MetaDataset, level: str) -> list[float]:
+    return [entry.levels[level].mean_return for entry in dataset.manifest.tasks]
 
 
 def _return_label(dataset: MetaDataset) -> str:
