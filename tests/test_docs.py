@@ -39,6 +39,8 @@ NOT_RUN = {
     "python tools/behaviour_results.py data/*": "needs all six datasets",
     "omrl train focal --data data/sparse-point-robot --out runs/focal": "trains",
     "import numpy as np": "needs a trained run",
+    "python benchmarks/collect.py --family sparse-point-robot --tasks 100 --envs-per-task 8 --seconds 8 --mode "
+    "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "

@@ -99,6 +99,12 @@ def throughput(figures: Any) -> str:
     return table(headings, rows)
 
 
+def cpu_mode(figures: Any) -> str:
+    """Eager against compiled updates on the CPU (benchmarks/collect.py --mode)."""
+    rows = [[row["mode"], f"{row['update_ms']:.1f}", f"{row['start_up_s']:.0f}"] for row in figures]
+    return table(("mode", "update, ms", "start-up, s"), rows)
+
+
 def behaviour(figures: Any) -> str:
     """Returns of the behaviour data by level, with an interval over tasks (tools/behaviour_results.py)."""
     rows = []
@@ -135,6 +141,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "simulate": simulate,
     "load": load,
     "throughput": throughput,
+    "cpu-mode": cpu_mode,
     "behaviour": behaviour,
     "half-precision": half_precision,
 }
