@@ -135,7 +135,7 @@ def test_other_arguments_do_not_touch_a_run(data, tmp_path):
 def test_bad_arguments_get_one_sentence_and_leave_no_run(data, tmp_path, changes, message):
     with pytest.raises(OmrlError, match=message):
         run(arguments(data, tmp_path / "run", **changes))
-    assert not (tmp_path / "run" / "checkpoints" / "latest").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_evaluation_scores_every_seed_task_and_episode(data, tmp_path):

@@ -52,14 +52,7 @@ def main(name: str) -> None:
                 trainer.run_round()
                 meter.update(trainer.steps)
         stored = trainer.actor()
-        single = {
-            key.removeprefix("actor."): value.cpu().numpy()
-            for key, value in trainer.population.params.items()
-            if key.startswith("actor.")
-        }
-        seen = np.ones(family.obs_dim, np.float32)
-        seen[list(config.sac.ignored_observations)] = 0.0
-        single["weight.0"] = single["weight.0"] * seen[None, :, None]
+        single = trainer.weights()
     half, full = returns(family, stored), returns(family, single)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results[name] = {

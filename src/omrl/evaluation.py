@@ -56,7 +56,8 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
         raise OmrlError("--context and --episodes must be at least 1.")
     if args.split not in ("train", "test"):
         raise OmrlError(f"--split is train or test, not {args.split!r}.")
-    from omrl.run import Run, write_rows
+    from omrl.files import write_rows
+    from omrl.run import Run
     from omrl.training import Trained
 
     folder = Run.open(args.run)
@@ -85,12 +86,7 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
 
 def embeddings(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict[str, list[float]]:
     """ESR and RMS of every seed's embeddings of the tasks it was trained on, as in the paper's Table 1."""
-    import torch
-    from torch.func import vmap
-
-    with torch.no_grad():
-        z = vmap(trained.algorithm.infer)(trained.population.params, draw_contexts(trained, view, context, seed))
-    codes = z.cpu().numpy()
+    codes = infer_tasks(trained, view, context, seed).cpu().numpy()
     return {"esr": [effective_separation_rate(c) for c in codes], "rms": [rms_distance(c) for c in codes]}
 
 
@@ -102,9 +98,7 @@ def given_context(trained: Trained, view: MetaDataset, context: int, episodes: i
     family = get_family(view.family or "")
     tasks, seeds = view.tasks, trained.population.size
     params, device = trained.population.params, trained.population.device
-    with torch.no_grad():
-        z = vmap(trained.algorithm.infer)(params, draw_contexts(trained, view, context, seed))  # [P, T, l]
-    z = z.repeat_interleave(episodes, dim=1)
+    z = infer_tasks(trained, view, context, seed).repeat_interleave(episodes, dim=1)
     per_seed = len(tasks) * episodes
     simulator = family.simulator([task for _ in range(seeds) for task in tasks for _ in range(episodes)])
     generators = [
@@ -121,6 +115,17 @@ def given_context(trained: Trained, view: MetaDataset, context: int, episodes: i
         running &= ~step.terminations
     simulator.close()
     return returns.reshape(seeds, len(tasks), episodes)
+
+
+def infer_tasks(trained: Trained, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
+    """Every seed's embedding of every task, [P, T, l]."""
+    import torch
+    from torch.func import vmap
+
+    contexts = draw_contexts(trained, view, context, seed)
+    with torch.no_grad():
+        z: torch.Tensor = vmap(trained.algorithm.infer)(trained.population.params, contexts)
+    return z
 
 
 def draw_contexts(trained: Trained, view: MetaDataset, context: int, seed: int) -> torch.Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write readable JSON atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file atomically."""
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
 
 
 def write_tensors(

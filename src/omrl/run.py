@@ -16,7 +16,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from omrl.errors import OmrlError
-from omrl.files import replacing, write_json, write_tensors
+from omrl.files import replacing, write_json, write_rows, write_tensors
 
 METRICS = ("step", "transitions", "seed", "name", "value")
 
@@ -107,12 +107,6 @@ class Run:
             head, *rows = list(csv.reader(file))
         kept = [row for row in rows if len(row) == len(METRICS) and int(row[0]) <= step]
         write_rows(path, [head, *kept])
-
-
-def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV file atomically."""
-    with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
 
 
 def environment() -> dict[str, Any]:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 from tyro.conf import Positional
 
-from omrl.data import MetaDataset
+from omrl.data import MetaDataset, Tensors
+from omrl.data.arrays import to_unit
 from omrl.errors import OmrlError
 from omrl.policy import CONTEXT
 
@@ -109,10 +110,14 @@ def run(args: Train) -> Run | None:
         print(json.dumps(config, indent=2))
         return None
     device = choose_device(args.device)
+    # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
+    data = dataset.level(args.level or level).select(dataset.split["train"]).to(device, max_rows=args.max_rows)
+    if hyperparameters.dense_reward and data.rew_dense is None:
+        raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
     if args.force and (args.out / "config.json").is_file():
         shutil.rmtree(args.out)
     folder = Run.create(args.out, config)
-    Learner(folder, dataset, device).learn(args.log_every, args.save_every)
+    Learner(folder, data, device).learn(args.log_every, args.save_every)
     return folder
 
 
@@ -166,10 +171,10 @@ class Trained:
         device = self.population.device
         # Copies: rows of a dataset are read-only views of its files.
         rows = {name: np.array(arrays[name], dtype=np.float32) for name in CONTEXT}
-        unit = (rows["actions"] - self.action_low) * (2 / (self.action_high - self.action_low)) - 1
+        to_unit(rows["actions"], self.action_low, self.action_high)
         columns = (
             self.normalise(torch.from_numpy(rows["observations"]).to(device)),
-            torch.from_numpy(np.clip(unit, -1, 1)).to(device),
+            torch.from_numpy(rows["actions"]).to(device),
             torch.from_numpy(rows["rewards"])[..., None].to(device),
             self.normalise(torch.from_numpy(rows["next_observations"]).to(device)),
         )
@@ -192,25 +197,20 @@ class Trained:
 class Learner(Trained):
     """The learners of a run with the data they learn from."""
 
-    def __init__(self, run: Run, dataset: MetaDataset, device: str = "cpu") -> None:
+    def __init__(self, run: Run, data: Tensors, device: str) -> None:
         from omrl.sampling import MetaSampler, Normalisation
 
         super().__init__(run, device)
-        config, hyperparameters = run.config, self.hyperparameters
-        view = dataset.level(config["level"]).select(dataset.split["train"])
-        tensors = view.to(device, max_rows=config["max_rows"])
-        if hyperparameters.dense_reward and tensors.rew_dense is None:
-            raise OmrlError(f"{config['data']} has no rewards_dense, which dense_reward asks for.")
         if self.step == 0:
-            self.normalise = Normalisation.of(tensors)
+            self.normalise = Normalisation.of(data)
         self.run.forget_after(self.step)
         self.sampler = MetaSampler(
-            tensors,
+            data,
             self.normalise,
-            learners=config["seeds"],
-            meta_batch=hyperparameters.meta_batch,
-            batch_size=hyperparameters.batch_size,
-            context_size=hyperparameters.context_size,
+            learners=self.population.size,
+            meta_batch=self.hyperparameters.meta_batch,
+            batch_size=self.hyperparameters.batch_size,
+            context_size=self.hyperparameters.context_size,
         )
 
     def learn(self, log_every: int, save_every: int) -> None:

@@ -33,6 +33,8 @@ from omrl.progress import Meter
 
 SAVE_SECONDS = 60.0
 REPORT_ROUNDS = 50
+# Arrays of a Trainer that a save holds beside population, simulator and replay memory.
+EPISODES = ("episode", "episode_step", "episode_return", "recent_return")
 
 
 class Replay:
@@ -191,15 +193,19 @@ class Trainer:
         self.episode_step[which] = 0
         self.episode_return[which] = 0.0
 
-    def actor(self) -> dict[str, Array]:
-        """All agents' actor weights as they are stored, blind to the observations that the agents ignore."""
+    def weights(self) -> dict[str, Array]:
+        """All agents' actor weights, blind to the observations that the agents ignore."""
         params = {
             name.removeprefix("actor."): value.detach().cpu().numpy().copy()
             for name, value in self.population.params.items()
             if name.startswith("actor.")
         }
         params["weight.0"] *= self._seen.numpy()[None, :, None]
-        return to_half(params, shared=self.config.same_start and self.steps <= self.config.random_steps)
+        return params
+
+    def actor(self) -> dict[str, Array]:
+        """The same as they are stored."""
+        return to_half(self.weights(), shared=self.config.same_start and self.steps <= self.config.random_steps)
 
     # -- saving and going on -----------------------------------------------------------------------------------------
 
@@ -212,8 +218,7 @@ class Trainer:
         self._saved_rows = self.replay.count
         self._finished = []
         state = {key: value.detach().cpu().numpy() for key, value in self.population.state().items()}
-        arrays = ("episode", "episode_step", "episode_return", "recent_return")
-        state |= {name: getattr(self, name) for name in arrays}
+        state |= {name: getattr(self, name) for name in EPISODES}
         state["simulator"] = self.simulator.get_state()
         counters = {"round": self.round, "update_debt": self.update_debt, "saved_chunks": self.saved_chunks}
         write_tensors(self.work / "state.safetensors", state, {"counters": json.dumps(counters)})
@@ -229,7 +234,7 @@ class Trainer:
         if state["generator"].shape != self.population.generator.get_state().shape:
             raise OmrlError(f"{self.work} was begun on another kind of device; go on with that one, or use --force.")
         self.population.load_state(state)
-        for name in ("episode", "episode_step", "episode_return", "recent_return"):
+        for name in EPISODES:
             getattr(self, name)[:] = state[name].numpy()
         self.simulator.set_state(state["simulator"].numpy())
         self.round, self.update_debt = counters["round"], counters["update_debt"]

@@ -8,7 +8,6 @@ policies are rolled out. The second stage alone rebuilds a dataset from publishe
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.data.arrays import episode_returns
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
-from omrl.files import replacing, write_json
+from omrl.files import write_json, write_rows
 
 if TYPE_CHECKING:
     from omrl.behaviour.policies import PolicyFiles
@@ -249,16 +248,15 @@ def _train(family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, devi
 
 def _write_curve(path: Path, tasks: Sequence[Task], steps: int, returns: np.ndarray[Any, Any]) -> None:
     """Mean training return of every task in equal stretches of training."""
-    with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["task", "step", "return"])
-        width = steps / CURVE_POINTS
-        bins = np.minimum((returns[:, 1] / width).astype(int), CURVE_POINTS - 1)
-        for index, task in enumerate(tasks):
-            for b in range(CURVE_POINTS):
-                chosen = returns[(returns[:, 0] == index) & (bins == b), 2]
-                if chosen.size:
-                    rows.writerow([task.name, round((b + 1) * width), f"{chosen.mean():.5g}"])
+    width = steps / CURVE_POINTS
+    bins = np.minimum((returns[:, 1] / width).astype(int), CURVE_POINTS - 1)
+    rows: list[Sequence[Any]] = [("task", "step", "return")]
+    for index, task in enumerate(tasks):
+        for b in range(CURVE_POINTS):
+            chosen = returns[(returns[:, 0] == index) & (bins == b), 2]
+            if chosen.size:
+                rows.append((task.name, round((b + 1) * width), f"{chosen.mean():.5g}"))
+    write_rows(path, rows)
 
 
 def _writer(

@@ -155,6 +155,16 @@ def episode_starts(episode: NDArray[Any]) -> NDArray[np.int64]:
     return np.flatnonzero(np.append(True, episode[1:] != episode[:-1]))
 
 
+def to_unit(act: NDArray[Any], low: ArrayLike, high: ArrayLike) -> None:
+    """Map float32 actions from their bounds to [-1, 1], in place."""
+    lowest, highest = np.asarray(low, np.float32), np.asarray(high, np.float32)
+    if (lowest != -1).any() or (highest != 1).any():
+        act -= lowest
+        act *= 2 / (highest - lowest)
+        act -= 1
+    np.clip(act, -1, 1, out=act)
+
+
 def episode_returns(arrays: Mapping[str, NDArray[Any]], horizon: int | None) -> NDArray[np.float64]:
     """The return of every episode in the order of the rows, over its first `horizon` steps."""
     rewards = arrays["rewards"].astype(np.float64)

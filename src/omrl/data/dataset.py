@@ -26,6 +26,7 @@ from omrl.data.arrays import (
     episode_starts,
     make_entry,
     statistics,
+    to_unit,
 )
 from omrl.data.manifest import MANIFEST, Manifest, Reference, as_plain, header_settings, make_header
 from omrl.data.taskfile import TaskFile, to_bytes
@@ -277,7 +278,7 @@ class MetaDataset:
             for field, array in fields.items():
                 padded[field][i, :length] = rows[array]
                 padded[field][i, length:] = 0
-            self._to_unit(padded["act"][i, :length])
+            to_unit(padded["act"][i, :length], self.manifest.action_low, self.manifest.action_high)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for _ in pool.map(fill, range(len(lengths))):
@@ -326,16 +327,6 @@ class MetaDataset:
             together = rows[-1] - rows[0] + 1 == len(rows)
             self._selected[name] = slice(int(rows[0]), int(rows[-1]) + 1) if together else rows
         return self._selected[name]
-
-    def _to_unit(self, act: NDArray[Any]) -> None:
-        """Map actions from the manifest's bounds to [-1, 1], in place."""
-        low = np.array(self.manifest.action_low, np.float32)
-        high = np.array(self.manifest.action_high, np.float32)
-        if (low != -1).any() or (high != 1).any():
-            act -= low
-            act *= 2 / (high - low)
-            act -= 1
-        np.clip(act, -1, 1, out=act)
 
 
 def _whole_episodes(episode: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
