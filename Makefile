@@ -10,6 +10,7 @@ $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	sh tools/opengl.sh
+	sh tools/chromium.sh
 	touch $(READY)
 
 test: lint

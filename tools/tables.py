@@ -73,6 +73,17 @@ def load(figures: Any) -> str:
     return table(("", "seconds", "MB read by calls", "MB of memory"), rows)
 
 
+def stream(figures: Any) -> str:
+    """Training with all rows in memory and from disk (benchmarks/stream.py)."""
+    rows = []
+    for result in figures["results"]:
+        rate, held = result["updates_per_s"], result["held_bytes"]
+        rates = (f"{rate['memory']:.2f}", f"{rate['disk']:.2f}", f"{result['disk_over_memory']:.0%}")
+        rows.append([result["size"], *rates, f"{held['memory'] / 1e6:.0f}", f"{held['disk'] / 1e6:.0f}"])
+    headings = ("", "memory, updates/s", "disk, updates/s", "disk / memory", "memory, MB held", "disk, MB held")
+    return table(headings, rows)
+
+
 def throughput(figures: Any) -> str:
     """Training behaviour agents (benchmarks/collect.py)."""
     rows = [
@@ -140,6 +151,7 @@ def half_precision(figures: Any) -> str:
 TABLES: dict[str, Callable[[Any], str]] = {
     "simulate": simulate,
     "load": load,
+    "stream": stream,
     "throughput": throughput,
     "cpu-mode": cpu_mode,
     "behaviour": behaviour,

@@ -16,10 +16,22 @@ if TYPE_CHECKING:
     from omrl.evaluation import evaluate
     from omrl.families import FAMILIES, Task, TaskFamily
     from omrl.policy import load
+    from omrl.reporting import report
     from omrl.training import train
 
 __version__ = "0.1.0"
-__all__ = ["FAMILIES", "MetaDataset", "OmrlError", "Task", "TaskFamily", "collect", "evaluate", "load", "train"]
+__all__ = [
+    "FAMILIES",
+    "MetaDataset",
+    "OmrlError",
+    "Task",
+    "TaskFamily",
+    "collect",
+    "evaluate",
+    "load",
+    "report",
+    "train",
+]
 
 _HOME = {
     "FAMILIES": "omrl.families",
@@ -30,6 +42,7 @@ _HOME = {
     "collect": "omrl.behaviour.collect",
     "evaluate": "omrl.evaluation",
     "load": "omrl.policy",
+    "report": "omrl.reporting",
     "train": "omrl.training",
 }
 

@@ -13,12 +13,16 @@ from typing import Annotated
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
 
+from omrl import training
 from omrl.behaviour.collect import Collect
+from omrl.bench import Bench
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
+from omrl.reporting import Report
 from omrl.training import Train
 
+FLAGS = (OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff)
 # What a user can mend about a path: a full disk, no permission, a file where a folder should be, too long a name.
 MENDABLE = (
     errno.ENOSPC,
@@ -62,10 +66,12 @@ Command = (
     | Annotated[Collect, subcommand("collect")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Report, subcommand("report")]
+    | Annotated[Bench, subcommand("bench")]
 )
 
 
-def run(command: Families | Render | Data | Collect | Train | Evaluate) -> None:
+def run(command: Families | Render | Data | Collect | Train | Evaluate | Report | Bench) -> None:
     """Run a parsed command."""
     match command:
         case Families():
@@ -87,13 +93,20 @@ def run(command: Families | Render | Data | Collect | Train | Evaluate) -> None:
             if collect(command) is not None:
                 info(Info(command.out))
         case Train():
-            from omrl.training import run as train
-
-            train(command)
+            # `main` takes the algorithm's own flags where its name comes first.
+            raise OmrlError(f"Name the algorithm first: omrl train {command.algorithm} --data ... --out ...")
         case Evaluate():
             from omrl.evaluation import run as evaluate
 
             evaluate(command)
+        case Report():
+            from omrl.reporting import run as report
+
+            report(command)
+        case Bench():
+            from omrl.bench import run as bench
+
+            bench(command)
 
 
 def list_families(as_json: bool) -> None:
@@ -131,14 +144,20 @@ def list_families(as_json: bool) -> None:
 
 def main() -> None:
     """Parse, run, and turn what a user can mend into one sentence and exit code 2."""
-    command = tyro.cli(
-        Command,
-        prog="omrl",
-        description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
-        config=(OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff),
-    )
+    arguments = sys.argv[1:]
     try:
-        run(command)
+        if len(arguments) > 1 and arguments[0] == "train" and not arguments[1].startswith("-"):
+            # Which flags there are depends on the algorithm.
+            training.run(*training.parse(arguments[1:], prog="omrl train", config=FLAGS))
+        else:
+            run(
+                tyro.cli(
+                    Command,
+                    prog="omrl",
+                    description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
+                    config=FLAGS,
+                )
+            )
         sys.stdout.flush()
     except OmrlError as error:
         sys.exit(_fail(str(error)))

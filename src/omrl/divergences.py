@@ -1,11 +1,15 @@
-"""How far a policy strays from the data: divergences in dual form, learned by a discriminator g.
+"""How far a policy strays from the data.
 
-Both are estimated per state from one action of the policy and the logged one; the discriminator climbs the estimate,
-the policy's loss descends it through its own action.
+Two divergences in dual form, learned by a discriminator g. Both are estimated per state from one action of the policy
+and the logged one; the discriminator climbs the estimate, the policy's loss descends it through its own action.
 
     kl             log T(s, a~) - T(s, a) + 1 with T = softplus(g): the dual form of KL(policy || behaviour), whose
                    supremum over T is the KL divergence itself
     wasserstein    g(s, a~) - g(s, a), with g kept 1-Lipschitz in the action by the gradient penalty
+
+One in primal form, where g is a policy fitted to the logged actions:
+
+    gaussian-kl    KL(policy || g) of the two Gaussians before tanh, in closed form: tanh changes neither side of it
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-Divergence = Literal["kl", "wasserstein"]
+from omrl.nets import gaussian
+
+Divergence = Literal["kl", "wasserstein", "gaussian-kl"]
 Penalty = Literal["gradient", "output", "none"]
 Discriminator = Callable[[Tensor], Tensor]
 """Actions [N, A] to values [N], at fixed states."""
@@ -25,6 +31,8 @@ Discriminator = Callable[[Tensor], Tensor]
 PENALTY_WEIGHT = 5.0
 # Keeps the logarithm finite where softplus underflows.
 TINY = 1e-8
+# A logged action at its bound came from somewhere beyond this.
+LARGEST_ACT = 1.0 - 1e-3
 
 
 def estimate(kind: Divergence, g: Discriminator, policy_act: Tensor, data_act: Tensor) -> Tensor:
@@ -56,3 +64,18 @@ def dual_loss(
 ) -> Tensor:
     """The discriminator's loss: minus the estimate, plus the penalty. The policy's action comes detached."""
     return -estimate(kind, g, policy_act, data_act).mean() + penalty(penalty_kind, g, policy_act, data_act, mix)
+
+
+def gaussian_kl(policy: Tensor, behaviour: Tensor) -> Tensor:
+    """KL(policy || behaviour) per state [N], from the outputs of two Gaussian policies."""
+    mean, log_std = gaussian(policy)
+    centre, log_scale = gaussian(behaviour)
+    spread = (2.0 * (log_std - log_scale)).exp() + ((mean - centre) * (-log_scale).exp()).square()
+    return (log_scale - log_std + 0.5 * (spread - 1.0)).sum(-1)
+
+
+def behaviour_loss(behaviour: Tensor, data_act: Tensor) -> Tensor:
+    """Negative log-likelihood of the logged actions before tanh, up to a constant."""
+    centre, log_scale = gaussian(behaviour)
+    u = torch.atanh(data_act.clamp(-LARGEST_ACT, LARGEST_ACT))
+    return (log_scale + 0.5 * ((u - centre) * (-log_scale).exp()).square()).sum(-1).mean()

@@ -6,6 +6,8 @@ An algorithm states its update once, for ONE learner, as a pure function
 
 and the engine does what is not algorithm. It stacks P learners along a leading axis, differentiates with
 `vmap(grad(loss))`, steps Adam, moves the target networks, and freezes a learner whose loss or gradient is not finite.
+What one backward cannot say, such as more steps of one network on fresh batches, is a list of such losses that each
+train a part and come before it.
 All parameters of the population lie in one tensor [P, n], so that the optimiser and the target update are a few
 elementwise operations however many layers there are.
 
@@ -15,8 +17,10 @@ runs on CPU.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,13 +52,36 @@ def detached(params: Params) -> dict[str, Tensor]:
     return {key: value.detach() for key, value in params.items()}
 
 
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled, or as it is where the compiler fails on it, which some shapes bring about."""
+    from torch._inductor.exc import InductorError
+
+    fast: Callable[..., Any] | None = torch.compile(function, dynamic=False)
+
+    def call(*inputs: Any) -> Any:
+        nonlocal fast
+        if fast is not None:
+            try:
+                return fast(*inputs)
+            except InductorError as error:
+                reason = str(error).strip().splitlines()[0]
+                print(
+                    f"warning: not compiled, and slower for it, because the compiler failed: {reason}", file=sys.stderr
+                )
+                fast = None
+        return function(*inputs)
+
+    return call
+
+
 class Population:
     """P learners with stacked parameters, one pure loss, Adam and target networks.
 
     `learners` are P modules of one architecture; their initial weights may differ or be equal. `learning_rate` maps a
     parameter name or prefix to its rate ("" is the default). `targets` names the children that have a slowly moving
     copy, which the loss receives under the same names. Parameters named in `plain` move by plain gradient descent
-    instead of Adam: for a multiplier whose step should be in proportion to what it watches.
+    instead of Adam: for a multiplier whose step should be in proportion to what it watches. Each of `before` is the
+    name of a child and a loss that trains this child alone, on a batch of its own, before `loss` trains everything.
     """
 
     def __init__(
@@ -65,6 +92,7 @@ class Population:
         learning_rate: Mapping[str, float],
         targets: Sequence[str] = (),
         plain: Sequence[str] = (),
+        before: Sequence[tuple[str, Loss]] = (),
         tau: float = 0.005,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -78,7 +106,6 @@ class Population:
         if self.device.type == "cuda":
             # Matrix products in tf32: the matrix units' float32 mode, which this training does not notice.
             torch.set_float32_matmul_precision("high")
-        self._loss = loss
         self._tau = tau
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graph_info: Info = {}
@@ -99,7 +126,7 @@ class Population:
         self._second_moment = torch.zeros_like(self._flat)
         self._rate = torch.zeros(width, device=self.device)
         self._plain = torch.zeros(width, dtype=torch.bool, device=self.device)
-        self._steps = torch.zeros((), device=self.device)
+        self._steps = torch.zeros(width, device=self.device)
         self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
 
         self.params = self._views(self._flat)
@@ -112,11 +139,9 @@ class Population:
         self._target_flat = self._flat[:, :target_width].clone()
         self.targets = self._views(self._target_flat)
 
-        self._gradient = vmap(grad_and_value(self._loss, has_aux=True))
-        self._update = self._apply
-        if self.mode != "eager":
-            self._gradient = torch.compile(self._gradient, dynamic=False)
-            self._update = torch.compile(self._apply, dynamic=False)
+        # Several steps of one child share a loss: it is compiled once.
+        parts = {key: self._part(*key) for key in [*before, ("", loss)]}
+        self._parts = [parts[key] for key in [*before, ("", loss)]]
 
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
         return {
@@ -139,33 +164,52 @@ class Population:
         self._graph.replay()
         return self._graph_info
 
-    def _step(self, draw: Draw) -> Info:
-        batch, noise = draw(self.generator)
-        gradients, (loss, info) = self._gradient(self.params, self.targets, batch, noise)
-        self._update(gradients, loss)
-        return dict(info)
+    def _part(self, child: str, loss: Loss) -> Callable[[Batch, Batch], Info]:
+        """One step of `loss` on the parameters of `child` ("" is all of them)."""
+        names = [name for name in self._slots if not child or name.startswith(f"{child}.")]
+        gradient = vmap(grad_and_value(lambda moving, rest, *inputs: loss({**rest, **moving}, *inputs), has_aux=True))
+        apply: Callable[..., None] = partial(self._apply, names, not child)
+        if self.mode != "eager":
+            gradient, apply = compiled(gradient), compiled(apply)
 
-    def _apply(self, gradients: Mapping[str, Tensor], loss: Tensor) -> None:
-        """Adam on the flat tensor, then the targets; a learner with a non-finite loss or gradient stays as it is."""
+        def step(batch: Batch, noise: Batch) -> Info:
+            moving = {name: self.params[name] for name in names}
+            rest = {name: value for name, value in self.params.items() if name not in moving}
+            gradients, (value, info) = gradient(moving, rest, self.targets, batch, noise)
+            apply(gradients, value)
+            return dict(info)
+
+        return step
+
+    def _step(self, draw: Draw) -> Info:
+        for part in self._parts:
+            info = part(*draw(self.generator))
+        return info
+
+    def _apply(self, names: Sequence[str], move_targets: bool, gradients: Mapping[str, Tensor], loss: Tensor) -> None:
+        """Adam on the named stretch of the flat tensor; a learner with a non-finite loss or gradient stays as it is."""
         pieces = []
-        for name, (_, shape) in self._slots.items():
+        for name in names:
             piece = gradients[name].reshape(self.size, -1)
-            pieces.append(torch.nn.functional.pad(piece, (0, -shape.numel() % ALIGN)))
+            pieces.append(torch.nn.functional.pad(piece, (0, -piece.shape[1] % ALIGN)))
         gradient = torch.cat(pieces, dim=1)
+        start = self._slots[names[0]][0]
+        part = slice(start, start + gradient.shape[1])
         self.alive.logical_and_(torch.isfinite(gradient).all(dim=1) & torch.isfinite(loss))
         moving = self.alive[:, None]
         gradient = torch.where(moving, gradient, 0.0)
         beta1, beta2 = ADAM_BETAS
-        self._steps.add_(1.0)
-        self._first_moment.lerp_(gradient, 1.0 - beta1)
-        self._second_moment.lerp_(gradient.square(), 1.0 - beta2)
-        scale = torch.sqrt(1.0 - beta2**self._steps) / (1.0 - beta1**self._steps)
+        steps, rate = self._steps[part].add_(1.0), self._rate[part]
+        first, second = self._first_moment[:, part], self._second_moment[:, part]
+        first.lerp_(gradient, 1.0 - beta1)
+        second.lerp_(gradient.square(), 1.0 - beta2)
+        root = torch.sqrt(1.0 - beta2**steps)
         # Adam's epsilon belongs to the bias-corrected root, hence the factor on it.
-        denominator = self._second_moment.sqrt().add_(ADAM_EPS * torch.sqrt(1.0 - beta2**self._steps))
-        change = self._first_moment / denominator * (self._rate * scale)
-        self._flat.sub_(torch.where(self._plain, gradient * self._rate, change) * moving)
-        live = self._flat[:, : self._target_flat.shape[1]]
-        self._target_flat.add_((live - self._target_flat) * (self._tau * moving))
+        change = first / (second.sqrt() + ADAM_EPS * root) * (rate * root / (1.0 - beta1**steps))
+        self._flat[:, part].sub_(torch.where(self._plain[part], gradient * rate, change) * moving)
+        if move_targets:
+            live = self._flat[:, : self._target_flat.shape[1]]
+            self._target_flat.add_((live - self._target_flat) * (self._tau * moving))
 
     def _capture(self, draw: Draw) -> None:
         """Warm up on a side stream, undo the warm-up, then capture one step as a graph."""
@@ -196,9 +240,13 @@ class Population:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned, in place."""
+        """Restore what `state` returned, in place.
+
+        Random numbers of another kind of device cannot be gone on with: there, the generator stays as it is.
+        """
         for name, tensor in self.state().items():
             if name == "generator":
-                self.generator.set_state(state[name].cpu())
+                if state[name].shape == tensor.shape:
+                    self.generator.set_state(state[name].cpu())
             else:
                 tensor.copy_(state[name])

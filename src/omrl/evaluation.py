@@ -2,20 +2,24 @@
 
 `given-context` is the paper's protocol: context rows are drawn from the test task's own logged data, z is inferred
 once, and the deterministic policy is rolled out for the family's horizon. All seeds, tasks and episodes step together.
+
+`logged` needs no simulator, and cannot tell returns: it looks at how well tasks are told apart by rows that were held
+out, and how far the adapted policy is from the logged actions.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tyro.conf import Positional
 
 from omrl import stats
 from omrl.data import MetaDataset
+from omrl.data.arrays import episode_starts, to_unit
 from omrl.embedding import effective_separation_rate, rms_distance
 from omrl.errors import OmrlError
 from omrl.families import get_family
@@ -24,9 +28,19 @@ from omrl.policy import CONTEXT
 if TYPE_CHECKING:
     import torch
 
+    from omrl.run import Run
     from omrl.training import Trained
 
+Array = np.ndarray[Any, Any]
+
+# One episode of the MuJoCo families, ten of the point robots.
+CONTEXT_ROWS = 200
 SCORES = ("seed", "task", "split", "episode", "return")
+LOGGED = ("seed", "task", "split", "metric", "value")
+# Logged transitions that a task is inferred from.
+CONTEXT_ROWS = 200
+# Contexts drawn from each half of a task's rows to tell tasks apart, and rows of a task that actions are compared on.
+SETS, SCORED_ROWS = 10, 2_000
 
 
 @dataclass(frozen=True)
@@ -35,12 +49,14 @@ class Evaluate:
 
     run: Positional[Path]
     """The run's folder."""
-    context: int = 200
+    protocol: Literal["given-context", "logged"] | None = None
+    """`given-context` rolls the policy out, `logged` needs no simulator; the first where there is one."""
+    context: int = CONTEXT_ROWS
     """Logged transitions that a task is inferred from."""
     context_level: str | None = None
     """Quality level of the context; that of training if left out."""
     episodes: int = 10
-    """Episodes of each seed and task."""
+    """Episodes of each seed and task, with `given-context`."""
     split: str = "test"
     """`test` for unseen tasks, `train` for those trained on."""
     seed: int = 0
@@ -50,47 +66,101 @@ class Evaluate:
 
 
 def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
-    """Step 4 from Python: takes what the command takes, returns the summary, writes scores.csv."""
+    """Step 4 from Python: takes what the command takes, returns the summary, writes the raw rows into the run."""
     args = Evaluate(Path(run), **options)
-    if args.context < 1 or args.episodes < 1:
-        raise OmrlError("--context and --episodes must be at least 1.")
-    if args.split not in ("train", "test"):
-        raise OmrlError(f"--split is train or test, not {args.split!r}.")
+    _check(args)
     from omrl.files import write_rows
     from omrl.run import Run
     from omrl.training import Trained
 
     folder = Run.open(args.run)
     dataset = MetaDataset.open(folder.config["data"])
-    if dataset.family is None:
-        raise OmrlError("Returns cannot be had without a simulator: these logs belong to none of omrl's families.")
+    args = _with_defaults(args, folder, dataset)
     trained = Trained(folder)
     if trained.step == 0:
         raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
     names = dataset.split[args.split]
     if not names:
-        raise OmrlError(f"{folder.config['data']} has no {args.split} tasks.")
+        raise OmrlError(f"{folder.config['data']} has no {args.split} tasks; --split can be train or test.")
     view = dataset.level(args.context_level or folder.config["level"]).select(names)
-    returns = given_context(trained, view, args.context, args.episodes, args.seed)  # [P, T, E]
-    rows = [
-        (seed, name, args.split, episode, f"{returns[seed, t, episode]:.6g}")
-        for seed in range(returns.shape[0])
-        for t, name in enumerate(names)
-        for episode in range(returns.shape[2])
-    ]
-    write_rows(folder.folder / "scores.csv", [SCORES, *rows])
-    found = summary(returns.mean(-1), dataset.select(names), trained.step)
+    seeds = range(folder.config["seed"], folder.config["seed"] + trained.population.size)
+    found: dict[str, Any] = {
+        "protocol": args.protocol,
+        "split": args.split,
+        "context": args.context,
+        "context_level": args.context_level or folder.config["level"],
+        "file": file_name(args),
+        # Some families test on the tasks they train on, as the paper does: whoever reads a score should know.
+        "tasks_trained_on": len({*names} & {*dataset.split["train"]}),
+    }
+    if args.protocol == "logged":
+        metrics = logged(trained, view, args.context, args.seed)
+        rows = [
+            (seeds[p], names[t], args.split, metric, f"{value:.6g}")
+            for metric, values in metrics.items()
+            for (p, t), value in np.ndenumerate(values)
+        ]
+        write_rows(folder.folder / found["file"], [LOGGED, *rows])
+        found |= logged_summary(metrics, trained.step)
+    else:
+        returns = given_context(trained, view, args.context, args.episodes, args.seed)  # [P, T, E]
+        rows = [(seeds[p], names[t], args.split, e, f"{value:.6g}") for (p, t, e), value in np.ndenumerate(returns)]
+        write_rows(folder.folder / found["file"], [SCORES, *rows])
+        found |= summary(returns.mean(-1), dataset.select(names), trained.step)
     trained_on = dataset.level(folder.config["level"]).select(dataset.split["train"])
     return found | embeddings(trained, trained_on, args.context, args.seed)
 
 
+def _check(args: Evaluate) -> None:
+    for name, least in (("context", 1), ("episodes", 1), ("seed", 0)):
+        value = getattr(args, name)
+        if not isinstance(value, int) or value < least:
+            raise OmrlError(f"--{name} must be a whole number of at least {least}, not {value!r}.")
+    if args.split not in ("train", "test"):
+        raise OmrlError(f"--split is train or test, not {args.split!r}.")
+    if args.protocol not in (None, "given-context", "logged"):
+        raise OmrlError(f"--protocol is given-context or logged, not {args.protocol!r}.")
+
+
+def _with_defaults(args: Evaluate, folder: Run, dataset: MetaDataset) -> Evaluate:
+    """The protocol that the data allows; a context level that is the default counts as left out."""
+    for dim in ("observation_dim", "action_dim"):
+        if folder.config[dim] != getattr(dataset, dim):
+            raise OmrlError(
+                f"{folder.config['data']} has {dim} {getattr(dataset, dim)}, but the run was trained with "
+                f"{folder.config[dim]}: it is not the data of this run any more."
+            )
+    if args.protocol == "given-context" and dataset.family is None:
+        raise OmrlError(
+            "Returns cannot be had without a simulator, and these logs belong to none of omrl's families; "
+            "--protocol logged needs none."
+        )
+    protocol = args.protocol or ("logged" if dataset.family is None else "given-context")
+    level = None if args.context_level == folder.config["level"] else args.context_level
+    episodes = args.episodes if protocol == "given-context" else Evaluate.episodes
+    return replace(args, protocol=protocol, context_level=level, episodes=episodes)
+
+
+def file_name(args: Evaluate) -> str:
+    """Where the raw rows go: every option that is not the default is in the name, so that none replaces another's."""
+    names = ("split", "context_level", "context", "episodes", "seed")
+    changed = [(name, getattr(args, name)) for name in names if getattr(args, name) != getattr(Evaluate, name)]
+    parts = [f"-{name.replace('_', '-')}-{value}" for name, value in changed]
+    return ("logged" if args.protocol == "logged" else "scores") + "".join(parts) + ".csv"
+
+
+# -- protocols ---------------------------------------------------------------------------------------------------------
+
+
 def embeddings(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict[str, list[float]]:
     """ESR and RMS of every seed's embeddings of the tasks it was trained on, as in the paper's Table 1."""
+    if len(view.tasks) < 2:
+        return {"esr": [], "rms": []}  # no pair of tasks to keep apart
     codes = infer_tasks(trained, view, context, seed).cpu().numpy()
     return {"esr": [effective_separation_rate(c) for c in codes], "rms": [rms_distance(c) for c in codes]}
 
 
-def given_context(trained: Trained, view: MetaDataset, context: int, episodes: int, seed: int) -> np.ndarray[Any, Any]:
+def given_context(trained: Trained, view: MetaDataset, context: int, episodes: int, seed: int) -> Array:
     """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows."""
     import torch
     from torch.func import vmap
@@ -117,6 +187,79 @@ def given_context(trained: Trained, view: MetaDataset, context: int, episodes: i
     return returns.reshape(seeds, len(tasks), episodes)
 
 
+def logged(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict[str, Array]:
+    """What logs alone can tell, each [seeds, tasks]. A task is known from one half of its rows, judged by the other.
+
+    identification: share of held-out contexts whose z is nearest to the mean z of their own task, of all tasks;
+    action_error: RMS difference of the adapted policy's actions and the logged ones, which lie in [-1, 1];
+    constant_error: the same for the task's mean action, whatever the observation;
+    q_logged, q_policy: mean value of the logged and of the policy's actions, where the algorithm has a `q`.
+    """
+    import torch
+    from torch.func import vmap
+
+    algorithm, params = trained.algorithm, trained.population.params
+    found: dict[str, list[Any]] = {}
+    codes = []
+    for t, task in enumerate(view.tasks):
+        rows, rng = view.rows(t), np.random.default_rng([seed, 5, t])
+        known, held = halves(rows["episode"], rng)
+        if not len(known):
+            raise OmrlError(f"Task {task.name!r} has a single row: there is none to hold out.")
+        shape = (trained.population.size, SETS, context)
+        drawn = np.stack([half[rng.integers(len(half), size=shape)] for half in (known, held)], axis=1)
+        scored = held if len(held) <= SCORED_ROWS else np.sort(rng.choice(held, SCORED_ROWS, replace=False))
+        obs = trained.normalise(torch.from_numpy(rows["observations"][scored]).to(trained.population.device))
+        act, usual = _unit(trained, rows["actions"][scored]), _unit(trained, rows["actions"][known]).mean(0)
+        with torch.no_grad():
+            codes.append(vmap(algorithm.infer)(params, trained.contexts({name: rows[name][drawn] for name in CONTEXT})))
+            z = codes[-1][:, 0, :1].expand(-1, len(obs), -1)  # from one context, as a user adapts
+            own = vmap(algorithm.act, in_dims=(0, None, 0))(params, obs, z)
+            values = {
+                "action_error": (own - act).square().mean((1, 2)).sqrt(),
+                "constant_error": (usual - act).square().mean().sqrt().expand(len(own)),
+            }
+            if hasattr(algorithm, "q"):
+                values["q_logged"] = vmap(algorithm.q, in_dims=(0, None, 0, None))(params, obs, z, act)
+                values["q_policy"] = vmap(algorithm.q, in_dims=(0, None, 0, 0))(params, obs, z, own)
+        for name, value in values.items():
+            found.setdefault(name, []).append(value.flatten(1).mean(1) if value.ndim > 1 else value)
+    result = {name: torch.stack(columns, dim=1).cpu().numpy() for name, columns in found.items()}
+    if len(codes) < 2:
+        return result  # one task is always told apart
+    return {"identification": identification(torch.stack(codes, dim=1)).cpu().numpy(), **result}
+
+
+def identification(codes: torch.Tensor) -> torch.Tensor:
+    """Share [P, T] of z in codes [P, T, (known, held out), sets, l] that are nearest to their own task's known ones."""
+    import torch
+
+    seeds, tasks, _, sets, _ = codes.shape
+    known, held = codes[:, :, 0].mean(2), codes[:, :, 1].flatten(1, 2)
+    nearest = torch.cdist(held, known).argmin(-1).view(seeds, tasks, sets)
+    return (nearest == torch.arange(tasks, device=codes.device)[:, None]).float().mean(-1)
+
+
+def halves(episode: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Row numbers in two parts: different episodes where there are several, else the beginning and the end of one."""
+    starts = episode_starts(episode)
+    if len(starts) == 1:
+        middle = len(episode) // 2
+        return np.arange(middle), np.arange(middle, len(episode))
+    first = rng.permutation(len(starts)) < len(starts) // 2
+    in_first = np.repeat(first, np.diff(starts, append=len(episode)))
+    return np.flatnonzero(in_first), np.flatnonzero(~in_first)
+
+
+def _unit(trained: Trained, actions: Array) -> torch.Tensor:
+    """Logged actions in [-1, 1]."""
+    import torch
+
+    unit = np.array(actions, np.float32)
+    to_unit(unit, trained.action_low, trained.action_high)
+    return torch.from_numpy(unit).to(trained.population.device)
+
+
 def infer_tasks(trained: Trained, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
     """Every seed's embedding of every task, [P, T, l]."""
     import torch
@@ -137,7 +280,10 @@ def draw_contexts(trained: Trained, view: MetaDataset, context: int, seed: int) 
     return trained.contexts({name: np.stack([[d[name] for d in row] for row in drawn]) for name in CONTEXT})
 
 
-def summary(scores: np.ndarray[Any, Any], dataset: MetaDataset, step: int) -> dict[str, Any]:
+# -- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
     """Statistics of a score matrix [seeds, tasks], with the data's own random and expert returns beside it."""
     rng = np.random.default_rng(0)
     entries = {entry.name: entry.reference for entry in dataset.manifest.tasks}
@@ -158,8 +304,17 @@ def summary(scores: np.ndarray[Any, Any], dataset: MetaDataset, step: int) -> di
     if None not in random and None not in expert:
         means = float(np.mean(random)), float(np.mean(expert))  # type: ignore[arg-type]
         found |= {"random": means[0], "expert": means[1]}
-        found["normalised"] = stats.normalised(found["mean"]["value"], *means)
+        if means[0] != means[1]:
+            found["normalised"] = stats.normalised(found["mean"]["value"], *means)
     return found
+
+
+def logged_summary(metrics: dict[str, Array], step: int) -> dict[str, Any]:
+    """The mean of every metric [seeds, tasks], and how often tasks would be told apart by chance."""
+    rng = np.random.default_rng(0)
+    seeds, tasks = metrics["action_error"].shape
+    found: dict[str, Any] = {"updates": step, "seeds": seeds, "tasks": tasks, "chance": 1 / tasks}
+    return found | {name: vars(stats.bootstrap(values, stats.mean, rng)) for name, values in metrics.items()}
 
 
 def run(args: Evaluate) -> None:
@@ -172,20 +327,51 @@ def run(args: Evaluate) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("", "", title=f"{args.run}, {args.split} tasks, given context", show_header=False)
-
-    def interval(name: str) -> str:
-        return str(stats.Estimate(**found[name]))
-
-    table.add_row("mean return", f"{interval('mean')}, 95 % over {found['seeds']} seeds and {found['tasks']} tasks")
-    table.add_row("IQM", interval("iqm"))
-    if "normalised" in found:
-        table.add_row(
-            "normalised", f"{found['normalised']:.3f} (random {found['random']:.2f}, expert {found['expert']:.2f})"
-        )
-    table.add_row("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"]))
+    known = found["tasks_trained_on"] if args.split == "test" else 0
+    title = f"{args.run}, {args.split} tasks{f' ({known} of them trained on)' if known else ''}, {found['protocol']}"
+    table = Table("", "", title=title, show_header=False)
+    for row in _logged_lines(found) if found["protocol"] == "logged" else _return_lines(found):
+        table.add_row(*row)
     for name in ("esr", "rms"):
-        table.add_row(f"embedding {name.upper()}", ", ".join(f"{value:.3f}" for value in found[name]))
-    for which in ("worst_task", "best_task"):
-        table.add_row(which.replace("_", " "), f"{found[which]['return']:.2f} ({found[which]['task']})")
+        if found[name]:
+            table.add_row(f"embedding {name.upper()}", ", ".join(f"{value:.3f}" for value in found[name]))
+    table.add_row("raw values", str(args.run / found["file"]))
     Console().print(table)
+    if found["protocol"] == "logged":
+        print("Returns cannot be had from logs alone: they need a simulator of the tasks, or the tasks themselves.")
+
+
+def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    worst, best = found["worst_task"], found["best_task"]
+    lines = [("mean return", f"{stats.Estimate(**found['mean'])}, {_over(found)}")]
+    lines.append(("IQM", str(stats.Estimate(**found["iqm"]))))
+    if "normalised" in found:
+        beside = f"(random {found['random']:.2f}, expert {found['expert']:.2f})"
+        lines.append(("normalised", f"{found['normalised']:.3f} {beside}"))
+    return [
+        *lines,
+        ("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"])),
+        ("worst task", f"{worst['return']:.2f} ({worst['task']})"),
+        ("best task", f"{best['return']:.2f} ({best['task']})"),
+    ]
+
+
+def _logged_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    labels = {
+        "identification": f"tasks told apart (chance {found['chance']:.3f})",
+        "action_error": "action error, RMS in [-1, 1]",
+        "constant_error": "that of the mean action",
+        "q_logged": "Q of logged actions",
+        "q_policy": "Q of the policy's actions",
+    }
+    lines = []
+    for name, label in labels.items():
+        if name in found:
+            value = found[name]
+            lines.append((label, f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"))
+    lines[0] = (lines[0][0], f"{lines[0][1]}, {_over(found)}")
+    return lines
+
+
+def _over(found: dict[str, Any]) -> str:
+    return f"95 % over {found['seeds']} seeds and {found['tasks']} tasks"

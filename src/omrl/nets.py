@@ -13,7 +13,11 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 class MLP(nn.Module):
-    """ReLU layers. `copies` independent networks share one module (twin critics): [B, in] -> [copies, B, out]."""
+    """ReLU layers. `copies` independent networks share one module (twin critics): [B, in] -> [copies, B, out].
+
+    With `half` the products between hidden layers, nearly all of the work, are in bfloat16; inputs and outputs keep
+    their precision.
+    """
 
     def __init__(
         self,
@@ -24,8 +28,10 @@ class MLP(nn.Module):
         generator: torch.Generator,
         copies: int | None = None,
         last_scale: float = 1.0,
+        half: bool = False,
     ) -> None:
         super().__init__()
+        self._half = half
         sizes = [inputs, *hidden, outputs]
         lead = () if copies is None else (copies,)
         self.weight = nn.ParameterList()
@@ -39,16 +45,27 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         last = len(self.weight) - 1
         for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
-            x = x @ weight + bias
+            if self._half and 0 < i < last:
+                x = x.bfloat16() @ weight.bfloat16() + bias.bfloat16()
+            elif i == last and weight.shape[-1] == 1:
+                # A single output is a sum, which matrix units are bad at.
+                x = (x * weight.transpose(-1, -2)).sum(-1, keepdim=True) + bias
+            else:
+                x = x.to(weight.dtype) @ weight + bias
             if i < last:
                 x = torch.relu(x)
         return x
 
 
-def squashed_gaussian(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Action tanh(u) and its log-density, u = mean + std * noise; `outputs` holds mean and raw log-std side by side."""
+def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and log-std of an action before tanh; `outputs` holds mean and raw log-std side by side."""
     mean, raw = outputs.chunk(2, dim=-1)
-    log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
+    return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
+
+
+def squashed_gaussian(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Action tanh(u) and its log-density, u = mean + std * noise."""
+    mean, log_std = gaussian(outputs)
     u = mean + log_std.exp() * noise
     # log(1 - tanh(u)^2) in the form that does not cancel for large |u|
     log_jacobian = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))

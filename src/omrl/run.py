@@ -6,6 +6,8 @@ runs/focal/
   metrics.csv                  step, transitions, seed, name, value
   checkpoints/step-0010000.safetensors    parameters, targets, optimiser and random state of all seeds
   checkpoints/latest           the newest checkpoint's name
+  events/                      the same metrics for TensorBoard, where tensorboardX is installed
+  timings.json                 seconds spent in updates, logging, evaluation and saving, of the last time it ran
   scores.csv                   one row per seed, task and episode
 """
 
@@ -36,6 +38,7 @@ class Run:
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self.folder, self.config = folder, config
+        self._events: Any = None
 
     @classmethod
     def create(cls, folder: Path, config: Mapping[str, Any]) -> Run:
@@ -68,12 +71,14 @@ class Run:
             raise OmrlError(f"{path} is not JSON ({error}).") from error
 
     def save(self, step: int, state: Mapping[str, Tensor]) -> None:
-        """Write a checkpoint, then point to it."""
+        """Write a checkpoint, point to it, and drop the one before the last."""
         name = f"step-{step:07d}.safetensors"
         arrays = {key: value.detach().cpu().numpy() for key, value in state.items()}
         write_tensors(self.folder / "checkpoints" / name, arrays, {"step": str(step)})
         with replacing(self.folder / "checkpoints" / "latest") as temporary:
             temporary.write_text(name + "\n")
+        for old in sorted((self.folder / "checkpoints").glob("step-*.safetensors"))[:-2]:
+            old.unlink()
 
     def load(self) -> tuple[int, dict[str, Tensor]] | None:
         """Step and state of the newest checkpoint."""
@@ -87,6 +92,12 @@ class Run:
         except Exception as error:  # safetensors raises its own kinds
             raise OmrlError(f"{path} is missing or damaged ({error}).") from error
 
+    def note_timings(self, seconds: Mapping[str, float]) -> None:
+        """Where the time went."""
+        total = sum(seconds.values())
+        share = seconds.get("updates", 0.0) / total if total else None
+        write_json(self.folder / "timings.json", {"seconds": dict(seconds), "share_in_updates": share})
+
     def log(self, step: int, transitions: int, values: Mapping[str, Sequence[float]]) -> None:
         """Append metrics: name to one value per seed."""
         path = self.folder / "metrics.csv"
@@ -97,9 +108,19 @@ class Run:
                 rows.writerow(METRICS)
             for name, per_seed in values.items():
                 rows.writerows((step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed))
+        if self._events is not None:
+            for name, per_seed in values.items():
+                for seed, value in enumerate(per_seed):
+                    self._events.add_scalar(f"{name}/seed-{seed}", value, step)
 
     def forget_after(self, step: int) -> None:
         """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again."""
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            self._events = None
+        else:
+            self._events = SummaryWriter(str(self.folder / "events"), purge_step=step + 1 if step else None)
         path = self.folder / "metrics.csv"
         if not path.exists():
             return

@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tyro
 from tyro.conf import Positional
 
+from omrl.algorithms import get_algorithm
 from omrl.data import MetaDataset, Tensors
 from omrl.data.arrays import to_unit
 from omrl.errors import OmrlError
@@ -29,10 +32,10 @@ from omrl.policy import CONTEXT
 if TYPE_CHECKING:
     import torch
 
-    from omrl.engine import Population
+    from omrl.engine import Mode, Population
     from omrl.policy import Policy
     from omrl.run import Run
-    from omrl.sampling import Normalisation
+    from omrl.sampling import Normalisation, OnDisk
 
 # The paper's buffer: at most so many rows of each task are used.
 MAX_ROWS = 10_000
@@ -42,7 +45,10 @@ LARGE_Q = 1e6
 
 @dataclass(frozen=True)
 class Train:
-    """Meta-train an algorithm on the training tasks of a meta-dataset; several seeds learn at once."""
+    """Meta-train an algorithm on the training tasks of a meta-dataset; several seeds learn at once.
+
+    The algorithm's hyperparameters are flags too: `omrl train focal --help` lists them.
+    """
 
     algorithm: Positional[str]
     """`focal`, or `module:Class` of your own."""
@@ -51,11 +57,13 @@ class Train:
     out: Path
     """Folder of the run."""
     preset: str = "paper"
-    """Named hyperparameters for the data's family; one's own logs use the algorithm's defaults."""
-    set: tuple[str, ...] = ()
-    """Hyperparameters to change, as name=value."""
+    """Named hyperparameters for the data's family; one's own logs start from the algorithm's defaults."""
+    config: Path | None = None
+    """A run's config.json to start from instead of a preset."""
     seeds: int = 3
-    """How many learners, with seeds 0, 1, ..."""
+    """How many learners."""
+    seed: int = 0
+    """The first one's seed; the others follow."""
     steps: int = 100_000
     """Updates of each learner."""
     level: str | None = None
@@ -66,6 +74,10 @@ class Train:
     """Updates between two rows of metrics."""
     save_every: int = 5_000
     """Updates between two checkpoints."""
+    eval_every: int = 5_000
+    """Updates between two looks at the return on unseen tasks, where there is a simulator; 0 for none."""
+    stream: bool = False
+    """Read rows from disk while training, as is done anyway where they do not fit into memory."""
     device: str = "auto"
     """auto, cpu or cuda."""
     force: bool = False
@@ -75,25 +87,100 @@ class Train:
 
 
 def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> Run | None:
-    """Step 3 from Python: takes what the command takes."""
-    return run(Train(algorithm, Path(data), Path(out), **options))
+    """Step 3 from Python: takes what the command takes, the algorithm's hyperparameters included."""
+    kind = get_algorithm(algorithm)
+    own = {field.name for field in fields(Train)}
+    given = {name: value for name, value in options.items() if name in own}
+    changes = {name: value for name, value in options.items() if name not in own}
+    unknown = sorted(changes.keys() - {field.name for field in fields(kind.Config)})
+    if unknown:
+        raise OmrlError(f"{algorithm} has no {', '.join(unknown)}.")
+    start, hyperparameters = starting_point(replace(Train(algorithm, Path(data), Path(out)), **given))
+    # What was given stands above what the preset says.
+    return run(replace(start, **given), replace(hyperparameters, **changes))
 
 
-def run(args: Train) -> Run | None:
+def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, Any]:
+    """The command line of `omrl train ALGORITHM`: what to run, and the algorithm's hyperparameters.
+
+    Where a flag is left out, the value is that of the preset or of the run that `--config` names.
+    """
+    kind = get_algorithm(arguments[0])
+
+    @dataclass(frozen=True)
+    class Source:
+        data: Path | None = None
+        preset: str = "paper"
+        config: Path | None = None
+
+    both = make_dataclass("Options", [("train", Train), ("hyperparameters", kind.Config)], frozen=True)
+    default = both(Train(arguments[0], tyro.MISSING, tyro.MISSING), kind.Config())
+    if not {"-h", "--help"} & set(arguments):
+        source, _ = tyro.cli(Source, args=arguments[1:], return_unknown_args=True, **options)
+        if source.data is not None or source.config is not None:
+            named = replace(default.train, preset=source.preset, config=source.config)
+            default = both(*starting_point(named if source.data is None else replace(named, data=source.data)))
+    found = tyro.cli(both, args=arguments, default=default, **options)
+    return found.train, found.hyperparameters
+
+
+def starting_point(args: Train) -> tuple[Train, Any]:
+    """The arguments with what a preset or another run's config says, and its hyperparameters."""
+    kind = get_algorithm(args.algorithm)
+    if args.config is None:
+        dataset = MetaDataset.open(args.data)
+        values = {"level": "mixed"} | _preset(args.algorithm, args.preset, dataset.family)
+        same = {name: values.pop(name) for name in ("level", "max_rows", "steps") if name in values}
+        return replace(args, **same), _build_config(kind.Config, values)
+    try:
+        config = json.loads(args.config.read_text())
+        algorithm, values = config["algorithm"], config["hyperparameters"]
+        same = {name: config[name] for name in ("level", "max_rows", "seeds", "seed", "steps")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OmrlError(f"{args.config} is not the config.json of a run ({error!r}).") from error
+    if algorithm != args.algorithm:
+        raise OmrlError(f"{args.config} is of {algorithm}, not of {args.algorithm}.")
+    return replace(args, **same), _build_config(kind.Config, values)
+
+
+def run(args: Train, hyperparameters: Any) -> Run | None:
     """Train, or go on with training."""
-    from omrl.algorithms import get_algorithm
     from omrl.devices import choose_device
     from omrl.run import Run
+    from omrl.sampling import OnDisk, fits
 
     for name in ("seeds", "steps", "max_rows", "log_every", "save_every"):
         if getattr(args, name) < 1:
             raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
+    if args.seed < 0 or args.eval_every < 0:
+        raise OmrlError("--seed and --eval-every cannot be negative.")
     dataset = MetaDataset.open(args.data)
-    kind = get_algorithm(args.algorithm)
-    settings, level = _preset(args.algorithm, args.preset, dataset.family)
-    hyperparameters = replace(kind.Config(**settings), **_changes(kind.Config, args.set))
-    config = {
+    level = dataset.level(args.level or "mixed")
+    view, device = level.select(dataset.split["train"]), choose_device(args.device)
+    if getattr(hyperparameters, "dense_reward", False) and "rewards_dense" not in view.rows(0):
+        raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
+    if args.force and (args.out / "config.json").is_file():
+        shutil.rmtree(args.out)
+    # A run goes on as it began, however much memory is free now.
+    begun = Run.open(args.out).config["stream"] if (args.out / "config.json").is_file() else None
+    stream = not fits(view, args.max_rows, device) if begun is None else begun
+    config = run_config(replace(args, stream=args.stream or stream), hyperparameters, dataset)
+    if args.dry_run:
+        print(json.dumps(config, indent=2))
+        return None
+    # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
+    rows = OnDisk(view, args.max_rows, device) if config["stream"] else view.to(device, max_rows=args.max_rows)
+    folder = Run.create(args.out, config)
+    unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
+    Learner(folder, rows, device, unseen).learn(args.log_every, args.save_every, args.eval_every)
+    return folder
+
+
+def run_config(args: Train, hyperparameters: Any, dataset: MetaDataset) -> dict[str, Any]:
+    """What a run's config.json says: all that decides its result."""
+    return {
         "algorithm": args.algorithm,
+        "preset": args.preset if args.config is None else None,
         "hyperparameters": asdict(hyperparameters),
         "data": str(args.data.absolute()),
         "family": dataset.family,
@@ -101,24 +188,35 @@ def run(args: Train) -> Run | None:
         "action_dim": dataset.action_dim,
         "action_low": dataset.manifest.action_low,
         "action_high": dataset.manifest.action_high,
-        "level": args.level or level,
+        "level": args.level,
         "max_rows": args.max_rows,
         "seeds": args.seeds,
+        "seed": args.seed,
         "steps": args.steps,
+        "stream": args.stream,
     }
-    if args.dry_run:
-        print(json.dumps(config, indent=2))
-        return None
-    device = choose_device(args.device)
-    # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
-    data = dataset.level(args.level or level).select(dataset.split["train"]).to(device, max_rows=args.max_rows)
-    if hyperparameters.dense_reward and data.rew_dense is None:
-        raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
-    if args.force and (args.out / "config.json").is_file():
-        shutil.rmtree(args.out)
-    folder = Run.create(args.out, config)
-    Learner(folder, data, device).learn(args.log_every, args.save_every)
-    return folder
+
+
+def populate(
+    kind: Any, obs_dim: int, act_dim: int, config: Any, seeds: Sequence[int], device: str, mode: Mode | None = None
+) -> tuple[Any, Population]:
+    """An algorithm, and one learner of it per seed."""
+    from omrl.engine import Population
+
+    learners, algorithm = kind.build(obs_dim, act_dim, config, seeds)
+    population = Population(
+        learners,
+        algorithm.loss,
+        learning_rate=algorithm.learning_rate,
+        targets=algorithm.targets,
+        plain=algorithm.plain,
+        before=algorithm.before,
+        tau=config.tau,
+        seed=seeds[0],
+        device=device,
+        mode=mode,
+    )
+    return algorithm, population
 
 
 class Trained:
@@ -127,8 +225,6 @@ class Trained:
     def __init__(self, run: Run, device: str = "cpu") -> None:
         import torch
 
-        from omrl.algorithms import get_algorithm
-        from omrl.engine import Population
         from omrl.sampling import Normalisation
 
         config = run.config
@@ -137,17 +233,10 @@ class Trained:
         self.action_low = np.array(config["action_low"], np.float32)
         self.action_high = np.array(config["action_high"], np.float32)
         kind = get_algorithm(config["algorithm"])
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in config["hyperparameters"].items()}
-        self.hyperparameters = kind.Config(**values)
-        learners, self.algorithm = kind.build(self.obs_dim, self.act_dim, self.hyperparameters, range(config["seeds"]))
-        self.population: Population = Population(
-            learners,
-            self.algorithm.loss,
-            learning_rate=self.algorithm.learning_rate,
-            targets=self.algorithm.targets,
-            plain=self.algorithm.plain,
-            tau=self.hyperparameters.tau,
-            device=device,
+        self.hyperparameters = _build_config(kind.Config, config["hyperparameters"])
+        seeds = range(config["seed"], config["seed"] + config["seeds"])
+        self.algorithm, self.population = populate(
+            kind, self.obs_dim, self.act_dim, self.hyperparameters, seeds, device
         )
         self.step = 0
         found = run.load()
@@ -195,86 +284,122 @@ class Trained:
 
 
 class Learner(Trained):
-    """The learners of a run with the data they learn from."""
+    """The learners of a run with the data they learn from, and the unseen tasks' logs they are looked at on."""
 
-    def __init__(self, run: Run, data: Tensors, device: str) -> None:
-        from omrl.sampling import MetaSampler, Normalisation
+    def __init__(self, run: Run, data: Tensors | OnDisk, device: str, unseen: MetaDataset | None = None) -> None:
+        from omrl.sampling import Normalisation, make_sampler
 
         super().__init__(run, device)
+        self.unseen = unseen
         if self.step == 0:
             self.normalise = Normalisation.of(data)
         self.run.forget_after(self.step)
-        self.sampler = MetaSampler(
+        self.sampler = make_sampler(
             data,
             self.normalise,
+            seed=run.config["seed"],
+            draws=len(self.algorithm.before) + 1,
             learners=self.population.size,
             meta_batch=self.hyperparameters.meta_batch,
             batch_size=self.hyperparameters.batch_size,
             context_size=self.hyperparameters.context_size,
         )
 
-    def learn(self, log_every: int, save_every: int) -> None:
+    def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
         from omrl.progress import Meter
 
-        steps, warned = self.run.config["steps"], False
+        steps, clock, warned = self.run.config["steps"], Clock(), set[str]()
         with Meter(f"{self.run.config['algorithm']}, {self.population.size} seeds", steps, self.step) as meter:
             while self.step < steps:
+                self.sampler.prepare(self.step)
                 info = self.population.step(self._draw)
                 self.step += 1
-                if self.step % log_every == 0 or self.step == steps:
+                last = self.step == steps
+                if self.step % log_every == 0 or last:
                     values = {name: value.tolist() for name, value in info.items()}
+                    clock.lap("updates")  # the device has caught up: reading its values waited for it
                     values["alive"] = self.population.alive.float().tolist()
-                    self.run.log(self.step, self.step * self.sampler.transitions_per_update, values)
-                    warned = warned or self._warn(values)
+                    self._log(values)
+                    for warning in self._warnings(values):
+                        if warning not in warned:
+                            print(f"warning: {warning}", file=sys.stderr)
+                        warned.add(warning)
                     meter.update(self.step, f"{meter.rate:.1f} updates/s")
-                if self.step % save_every == 0 or self.step == steps:
+                    clock.lap("logging")
+                if self.unseen is not None and eval_every and (self.step % eval_every == 0 or last):
+                    clock.lap("updates")
+                    self._log({"return": self._look()})
+                    clock.lap("evaluation")
+                if self.step % save_every == 0 or last:
+                    clock.lap("updates")
                     scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
                     self.run.save(self.step, {**self.population.state(), **scales})
+                    clock.lap("saving")
+        self.sampler.close()
+        self.run.note_timings(clock.seconds)
+
+    def _log(self, values: Mapping[str, list[float]]) -> None:
+        self.run.log(self.step, self.step * self.sampler.transitions_per_update, values)
+
+    def _look(self) -> list[float]:
+        """Each seed's mean return on the unseen tasks, one episode each: for the learning curve, never for choosing."""
+        from omrl.evaluation import CONTEXT_ROWS, given_context
+
+        assert self.unseen is not None
+        returns = given_context(self, self.unseen, CONTEXT_ROWS, episodes=1, seed=0)
+        return [float(value) for value in returns.mean((1, 2))]
 
     def _draw(self, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         batch = self.sampler.draw(generator)
         return batch, self.algorithm.noise(batch, generator)
 
-    def _warn(self, values: dict[str, list[float]]) -> bool:
-        """Say once when values grow without bound; the run goes on."""
-        largest = max((abs(q) for q in values.get("q", [])), default=0.0)
-        if largest > LARGE_Q:
-            print(
-                f"warning: Q has grown to {largest:.1e} at update {self.step}; raise alpha, or lower critic_lr "
-                "or reward_scale, if it should stay bounded.",
-                file=sys.stderr,
-            )
-        return largest > LARGE_Q
+    def _warnings(self, values: dict[str, list[float]]) -> list[str]:
+        """What a person should know while it runs, one sentence each."""
+        seeds = range(self.run.config["seed"], self.run.config["seed"] + self.population.size)
+        found = [
+            f"seed {seed} met a number that is not finite and stopped; its last good state is kept."
+            for seed, alive in zip(seeds, values["alive"], strict=True)
+            if not alive
+        ]
+        for seed, q in zip(seeds, values.get("q", []), strict=False):
+            if abs(q) > LARGE_Q:
+                found.append(
+                    f"seed {seed}'s Q has passed {LARGE_Q:.0e}; raise alpha, or lower critic_lr or reward_scale, "
+                    "if it should stay bounded."
+                )
+        return found
 
 
-def _preset(algorithm: str, preset: str, family: str | None) -> tuple[dict[str, Any], str]:
-    """Hyperparameters and level of a named preset for a family."""
+class Clock:
+    """Where the time goes: seconds by what was being done."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, what: str) -> None:
+        """Book the time since the last lap."""
+        now = time.perf_counter()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - self._last
+        self._last = now
+
+
+def _preset(algorithm: str, preset: str, family: str | None) -> dict[str, Any]:
+    """What a named preset sets for a family: hyperparameters, and the level, rows and updates of the run."""
     table = tomllib.loads(resources.files("omrl").joinpath("presets.toml").read_text())
     presets = table.get(algorithm)
     if presets is None or family is None:
-        return {}, "mixed"
+        return {}
     if preset not in presets or family not in presets[preset]:
         known = ", ".join(name for name, families in presets.items() if family in families)
         raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; it has {known}.")
-    values = dict(presets[preset][family])
-    return values, values.pop("level")
+    return dict(presets[preset][family])
 
 
-def _changes(kind: type, changes: tuple[str, ...]) -> dict[str, Any]:
-    """name=value pairs, typed as the algorithm's config declares them."""
-    import tyro
-
-    hints = get_type_hints(kind)
-    found = {}
-    for change in changes:
-        name, separator, value = change.partition("=")
-        if not separator or name not in {f.name for f in fields(kind)}:
-            known = ", ".join(f.name for f in fields(kind))
-            raise OmrlError(f"--set takes name=value, not {change!r}; the names are {known}.")
-        try:
-            words = value.split(",") if "tuple" in str(hints[name]) else [value]
-            found[name] = tyro.cli(hints[name], args=words, console_outputs=False)
-        except SystemExit as error:
-            raise OmrlError(f"--set {name} cannot be {value!r}.") from error
-    return found
+def _build_config(kind: type, values: Mapping[str, Any]) -> Any:
+    """An algorithm's config from JSON or TOML values."""
+    unknown = sorted(values.keys() - {field.name for field in fields(kind)})
+    if unknown:
+        raise OmrlError(f"{kind.__name__} has no {', '.join(unknown)}.")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

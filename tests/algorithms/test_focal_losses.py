@@ -11,6 +11,7 @@ import torch
 from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
 from omrl.divergences import dual_loss, estimate, penalty
 from omrl.engine import Population
+from omrl.nets import squashed_gaussian
 
 M, B, C, S, A = 3, 5, 4, 3, 2
 SMALL = FOCALConfig(latent_dim=2, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
@@ -265,9 +266,13 @@ def test_actor_is_moved_through_q_and_through_g() -> None:
     batch, noise = example()
     z = torch.zeros(M, B, 2, dtype=torch.float64)
     leaves = {name: value.requires_grad_() for name, value in params_of(algorithm).items()}
-    act, _ = algorithm.policy(leaves, batch["obs"], z, noise["act"])
+    policy = algorithm.policy(leaves, batch["obs"], z)
+    act, _ = squashed_gaussian(policy, noise["act"])
     fixed = {name: value.detach() for name, value in leaves.items()}
-    for part in (algorithm.q(fixed, batch["obs"], z, act), algorithm.D(fixed, batch["obs"], z, act, batch["act"])):
+    for part in (
+        algorithm.q(fixed, batch["obs"], z, act),
+        algorithm.D(fixed, batch["obs"], z, policy, act, batch["act"]),
+    ):
         gradient = torch.autograd.grad(part.sum(), leaves["actor.weight.0"], retain_graph=True)[0]
         assert gradient.abs().sum() > 0
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from omrl.divergences import Discriminator, Divergence, Penalty, dual_loss, estimate
-from omrl.engine import Batch, Info, Params, call, detached
+from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
+from omrl.engine import Batch, Info, Loss, Params, call, detached
 from omrl.errors import OmrlError
-from omrl.nets import MLP, squashed_gaussian
+from omrl.nets import MLP, gaussian, squashed_gaussian
 
 Power = Literal["inverse-square", "inverse", "linear", "square"]
 # The paper's weights: at a distance of 0.5 per dimension all four repulsions are equal (its table of the power study).
@@ -35,6 +36,8 @@ class FOCALConfig:
     """Widths of the context encoder."""
     hidden: tuple[int, ...] = (300, 300, 300)
     """Widths of actor, critics and discriminator."""
+    half: bool = False
+    """Products between hidden layers in bfloat16: faster on a GPU."""
     encoder: Literal["deterministic", "probabilistic"] = "deterministic"
     """z as the mean of the transitions' codes, or drawn from a product of Gaussians."""
     next_obs_in_context: bool = True
@@ -79,6 +82,8 @@ class FOCALConfig:
     """Adam step size of the encoder [alpha_1]."""
     g_lr: float = 1e-4
     """Adam step size of the discriminator."""
+    g_steps: int = 1
+    """Discriminator steps in an update, each on a fresh batch."""
     meta_batch: int = 16
     """Tasks in a batch [M]."""
     batch_size: int = 256
@@ -87,7 +92,7 @@ class FOCALConfig:
     """Transitions per context set."""
 
     def __post_init__(self) -> None:
-        for name in ("latent_dim", "meta_batch", "batch_size", "context_size"):
+        for name in ("latent_dim", "meta_batch", "batch_size", "context_size", "g_steps"):
             if getattr(self, name) < 1:
                 raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
 
@@ -100,18 +105,20 @@ class FOCALNets(nn.Module):
         transition = obs_dim + act_dim + 1 + (obs_dim if config.next_obs_in_context else 0)
         codes = config.latent_dim * (2 if config.encoder == "probabilistic" else 1)
         state = obs_dim + config.latent_dim
-        self.encoder = MLP(transition, config.encoder_hidden, codes, generator=generator)
-        self.actor = MLP(state, config.hidden, 2 * act_dim, generator=generator, last_scale=0.01)
-        self.critic = MLP(state + act_dim, config.hidden, 1, generator=generator, copies=2)
-        self.g = MLP(state + act_dim, config.hidden, 1, generator=generator)
+        mlp = partial(MLP, generator=generator, half=config.half)
+        self.encoder = mlp(transition, config.encoder_hidden, codes)
+        self.actor = mlp(state, config.hidden, 2 * act_dim, last_scale=0.01)
+        self.critic = mlp(state + act_dim, config.hidden, 1, copies=2)
+        is_policy = config.divergence == "gaussian-kl"
+        self.g = mlp(state, config.hidden, 2 * act_dim) if is_policy else mlp(state + act_dim, config.hidden, 1)
         self.alpha = nn.Parameter(torch.tensor(config.alpha))
 
 
 class FOCAL:
     """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
 
-    What training asks of an algorithm: `Config`, `targets`, `plain`, `learning_rate`, `build`, `noise`, `loss`,
-    `infer` and `act`.
+    What training asks of an algorithm: `Config`, `targets`, `plain`, `learning_rate`, `build`, `noise`, `before`,
+    `loss`, `infer` and `act`.
 
     Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...], next_act and
     has_next for the value penalty, and context [M, 2, C, ...]: two independent sets per task, so that every task meets
@@ -199,13 +206,13 @@ class FOCAL:
 
     # -- control ---------------------------------------------------------------------------------------------------
 
-    def policy(self, params: Params, obs: Tensor, z: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """A sampled action of pi(a | s, z) and its log-density."""
-        return squashed_gaussian(call(self.nets, params, "actor", torch.cat([obs, z], -1)), noise)
+    def policy(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        """pi(a | s, z): mean and raw log-std of a tanh-squashed Gaussian."""
+        return call(self.nets, params, "actor", torch.cat([obs, z], -1))
 
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """The deterministic action tanh(mean)."""
-        mean, _ = call(self.nets, params, "actor", torch.cat([obs, z], -1)).chunk(2, dim=-1)
+        mean, _ = gaussian(self.policy(params, obs, z))
         return torch.tanh(mean)
 
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
@@ -213,24 +220,39 @@ class FOCAL:
         rows = torch.cat([obs, z, act], -1)
         return call(self.nets, params, "critic", rows.flatten(0, -2)).view(2, *rows.shape[:-1])
 
-    def D(self, params: Params, obs: Tensor, z: Tensor, policy_act: Tensor, data_act: Tensor) -> Tensor:
-        """Per-state divergence estimate between the policy and the data."""
+    def D(self, params: Params, obs: Tensor, z: Tensor, policy: Tensor, policy_act: Tensor, data_act: Tensor) -> Tensor:
+        """Per-state divergence between the policy, given by its outputs and an action of it, and the data."""
+        if self.config.divergence == "gaussian-kl":
+            return gaussian_kl(policy, self._behaviour(params, obs, z))
         return estimate(self.config.divergence, self._g(params, obs, z), policy_act, data_act)
+
+    def _behaviour(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        return call(self.nets, params, "g", torch.cat([obs, z], -1))
 
     def _g(self, params: Params, obs: Tensor, z: Tensor) -> Discriminator:
         return lambda act: call(self.nets, params, "g", torch.cat([obs, z, act], -1)).squeeze(-1)
+
+    def L_g(self, params: Params, batch: Batch, z: Tensor, policy_act: Tensor, noise: Batch) -> Tensor:
+        """The discriminator climbs the estimate, kept smooth by a penalty; a behaviour policy fits the log."""
+        if self.config.divergence == "gaussian-kl":
+            return behaviour_loss(self._behaviour(params, batch["obs"], z), batch["act"])
+        g, config = self._g(params, batch["obs"], z), self.config
+        return dual_loss(config.divergence, config.penalty, g, policy_act, batch["act"], noise["mix"])
 
     def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
         """Eqn 15: squared Bellman error; with the value penalty the target pays for straying at s' too."""
         config, fixed = self.config, detached(params)
         still = z.detach()
-        next_act, next_log_prob = self.policy(fixed, batch["next_obs"], still, noise["next_act"])
+        policy = self.policy(fixed, batch["next_obs"], still)
+        next_act, next_log_prob = squashed_gaussian(policy, noise["next_act"])
         value = self.q(targets, batch["next_obs"], still, next_act).amin(0) - next_log_prob
         counted = torch.ones_like(value)
         if config.regularisation == "value":
-            # The behaviour's action at s' is the next logged one; rows without it are left out.
-            value = value - self._alpha(fixed) * self.D(fixed, batch["next_obs"], still, next_act, batch["next_act"])
-            counted = torch.maximum(batch["has_next"], batch["term"])
+            divergence = self.D(fixed, batch["next_obs"], still, policy, next_act, batch["next_act"])
+            value = value - self._alpha(fixed) * divergence
+            if config.divergence != "gaussian-kl":
+                # The behaviour's action at s' is the next logged one; rows without it are left out.
+                counted = torch.maximum(batch["has_next"], batch["term"])
         reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
         target = config.reward_scale * reward + config.gamma * (1.0 - batch["term"]) * value
         error = self.q(params, batch["obs"], z, batch["act"]) - target.detach()
@@ -239,9 +261,10 @@ class FOCAL:
     def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:
         """Eqn 16: value and entropy of the policy's own actions, minus what it pays for straying from the data."""
         fixed, still = detached(params), z.detach()
-        act, log_prob = self.policy(params, batch["obs"], still, noise["act"])
+        policy = self.policy(params, batch["obs"], still)
+        act, log_prob = squashed_gaussian(policy, noise["act"])
         value = self.q(fixed, batch["obs"], still, act).amin(0)
-        divergence = self.D(fixed, batch["obs"], still, act, batch["act"])
+        divergence = self.D(fixed, batch["obs"], still, policy, act, batch["act"])
         loss = (log_prob - value).mean()
         if self.config.regularisation != "none":
             loss = loss + self._alpha(fixed) * divergence.mean()
@@ -252,6 +275,19 @@ class FOCAL:
         return params["alpha"].clamp(0.0, self.config.alpha_max)
 
     # -- the update ------------------------------------------------------------------------------------------------
+
+    @property
+    def before(self) -> list[tuple[str, Loss]]:
+        """Discriminator steps beyond the one that the update itself makes."""
+        regularised = self.config.regularisation != "none"
+        return [("g", self.g_loss)] * (self.config.g_steps - 1 if regularised else 0)
+
+    def g_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+        """A step of the discriminator alone, on a batch of its own."""
+        fixed = detached({name: value for name, value in params.items() if not name.startswith("g.")})
+        z = self.infer(fixed, batch["context"][:, 0]).unsqueeze(1).expand(-1, batch["obs"].shape[1], -1)
+        act, _ = squashed_gaussian(self.policy(fixed, batch["obs"], z), noise["act"])
+        return self.L_g(params, batch, z, act, noise), {}
 
     def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """Algorithm 1's step: the sum of all losses, each of which moves its own network alone."""
@@ -268,8 +304,7 @@ class FOCAL:
         actor, info = self.L_actor(params, batch, z, noise)
         total = task_loss + critic + actor
         if config.regularisation != "none":
-            g = self._g(params, batch["obs"], z.detach())
-            total = total + dual_loss(config.divergence, config.penalty, g, info["act"], batch["act"], noise["mix"])
+            total = total + self.L_g(params, batch, z.detach(), info["act"], noise)
             # Plain gradient descent on this term is alpha += rate * (mean D - target).
             total = total - params["alpha"] * (info["divergence"] - config.target_divergence).detach()
         del info["act"]

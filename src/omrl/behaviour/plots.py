@@ -21,12 +21,18 @@ COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2"}
 TRAJECTORY_TASKS, TRAJECTORY_EPISODES = 5, 6
 
 
-def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
-    """Draw what there is into `folder` and return the paths; `curve` is the agents' learning curve, if it was kept."""
+def need_matplotlib() -> None:
+    """Say how to get it where it is missing."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise OmrlError('Drawing needs matplotlib: pip install "omrl[plot]".') from error
+
+
+def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
+    """Draw what there is into `folder` and return the paths; `curve` is the agents' learning curve, if it was kept."""
+    need_matplotlib()
+    from matplotlib.figure import Figure
 
     assert dataset.family is not None
     levels = [level for level in COLOURS if level in dataset.levels]

@@ -242,6 +242,26 @@ class MetaDataset:
             drawn = shown[rng.integers(0, len(shown), n)]
         return {array: values[drawn] for array, values in self._files[name].arrays().items()}
 
+    def count(self, task: str | int, max_rows: int | None = None) -> int:
+        """How many rows this view shows of a task, or `max_rows` if it shows more."""
+        entry = self._entries[self._name(task)]
+        shown = entry.rows if self._level == "mixed" else entry.levels[self._level].rows
+        return shown if max_rows is None else min(shown, max_rows)
+
+    def row_numbers(self, task: str | int, max_rows: int | None = None, seed: int = 0) -> NDArray[np.int64]:
+        """Where the rows that this view shows of a task are in its file.
+
+        With `max_rows`, no more than that: whole episodes drawn at random, the last of them cut short.
+        """
+        name = self._name(task)
+        shown = self._shown(name)
+        rows = np.arange(shown.start, shown.stop) if isinstance(shown, slice) else shown
+        if max_rows is not None and max_rows < len(rows):
+            # Seeded by the task, so that a task's rows do not depend on which others are selected.
+            rng = np.random.default_rng([seed, list(self._entries).index(name)])
+            rows = rows[_whole_episodes(self._files[name].arrays()["episode"][rows], max_rows, rng)]
+        return rows
+
     def returns(self, task: str | int) -> NDArray[np.float64]:
         """The return of every episode of a task, over the manifest's horizon."""
         return episode_returns(self.rows(task), self.manifest.horizon)
@@ -256,7 +276,7 @@ class MetaDataset:
 
         if max_rows is not None and max_rows < 1:
             raise OmrlError(f"max_rows is {max_rows} but must be at least 1")
-        lengths = np.array([min(self._count(name), max_rows or np.inf) for name in self._names], np.int64)
+        lengths = np.array([self.count(name, max_rows) for name in self._names], np.int64)
         arrays = self._files[self._names[0]].names
         fields = {field: array for field, array in _FIELDS.items() if array in arrays}
         dims = {"S": (self.observation_dim,), "A": (self.action_dim,), "": ()}
@@ -265,16 +285,14 @@ class MetaDataset:
             field: np.empty((len(lengths), int(lengths.max()), *dims[ARRAYS[array][1]]), ARRAYS[array][0])
             for field, array in fields.items()
         }
-        positions = {name: position for position, name in enumerate(self._entries)}
 
         def fill(i: int) -> None:
             name, length = self._names[i], int(lengths[i])
-            rows = self.rows(name)
-            if length < len(rows["rewards"]):
-                # Seeded by the task, so that a task's rows do not depend on which others are selected.
-                rng = np.random.default_rng([seed, positions[name]])
-                kept = _whole_episodes(rows["episode"], length, rng)
-                rows = {array: rows[array][kept] for array in fields.values()}
+            if length < self.count(name):
+                every, kept = self._files[name].arrays(), self.row_numbers(name, length, seed)
+                rows = {array: every[array][kept] for array in fields.values()}
+            else:
+                rows = self.rows(name)
             for field, array in fields.items():
                 padded[field][i, :length] = rows[array]
                 padded[field][i, length:] = 0
@@ -311,10 +329,6 @@ class MetaDataset:
         if not -len(self._names) <= task < len(self._names):
             raise OmrlError(f"there is no task number {task}, there are {len(self._names)} tasks")
         return self._names[task]
-
-    def _count(self, name: str) -> int:
-        entry = self._entries[name]
-        return entry.rows if self._level == "mixed" else entry.levels[self._level].rows
 
     def _shown(self, name: str) -> Rows:
         """The rows that this view shows of a task: a slice where they lie together."""

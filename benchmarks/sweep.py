@@ -1,0 +1,149 @@
+"""How strong the behaviour regularisation should be, judged on training tasks alone.
+
+    python benchmarks/sweep.py --data data/half-cheetah-vel --json results/focal/sweep-half-cheetah-vel.json
+        [--alphas ...] [--penalties ...] [flags of `omrl train focal`]
+
+Every strength is one learner of a population; fixed and adapted strengths, the two penalties and the levels of the data
+are populations of their own. The return is that of the policy adapted to training tasks from their own logs; beside it
+stand the divergence D that was reached and alpha D / |Q|, the weight of the regularisation beside the value.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from omrl import training
+from omrl.data import MetaDataset
+from omrl.evaluation import CONTEXT_ROWS, given_context, summary
+from omrl.run import Run
+
+TASKS, EPISODES = 20, 2
+
+
+@dataclass(frozen=True)
+class Args:
+    """Sweep FOCAL's regularisation on training tasks."""
+
+    data: Path
+    """The meta-dataset."""
+    json: Path
+    """Where the figures go."""
+    alphas: tuple[float, ...] = (30.0, 300.0, 3_000.0, 30_000.0)
+    """Strengths; where an adapted strength starts."""
+    penalties: tuple[str, ...] = ("gradient", "output")
+    """What keeps the discriminator smooth."""
+    adapted: tuple[float, ...] = (0.0, 1.0)
+    """Steps of the strength: 0 keeps it fixed."""
+    levels: tuple[str, ...] = ("expert", "mixed")
+    """Levels of the training data."""
+    steps: int = 10_000
+    """Updates of each learner."""
+
+
+def last_values(run: Run, count: int = 5) -> dict[str, np.ndarray]:
+    """Every metric's mean over its last rows, per learner."""
+    series: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with (run.folder / "metrics.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            series[row["name"]][int(row["seed"])].append(float(row["value"]))
+    return {name: np.array([np.mean(v[-count:]) for v in seeds.values()]) for name, seeds in series.items()}
+
+
+def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float) -> Iterator[dict[str, Any]]:
+    """One population: all strengths at one setting."""
+    import torch
+
+    from omrl.devices import choose_device
+
+    dataset = MetaDataset.open(args.data)
+    view = dataset.level(level).select(dataset.split["train"])
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--data", str(args.data), "--out", folder, "--level", level, "--steps", str(args.steps)]
+        named = [
+            "--penalty",
+            penalty,
+            "--alpha-rate",
+            str(rate),
+            "--alpha-max",
+            "1e6",
+            "--seeds",
+            str(len(args.alphas)),
+        ]
+        train, hyperparameters = training.parse(
+            ["focal", *words, *named, *flags], config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+        )
+        if hyperparameters.regularisation == "none":
+            hyperparameters = replace(hyperparameters, regularisation="policy")
+        device = choose_device(train.device)
+        config = training.run_config(train, hyperparameters, dataset)
+        run = Run.create(Path(folder), config)
+        learner = training.Learner(run, view.to(device, max_rows=train.max_rows), device)
+        with torch.no_grad():
+            learner.population.params["alpha"].copy_(torch.tensor(args.alphas))
+        learner.learn(train.log_every, train.steps)
+        values = last_values(run)
+        chosen = view.select([task.name for task in view.tasks[:: max(1, len(view.tasks) // TASKS)]])
+        returns = given_context(learner, chosen, CONTEXT_ROWS, EPISODES, seed=0)
+    for i, start in enumerate(args.alphas):
+        found = summary(returns[i : i + 1].mean(-1), chosen, train.steps)
+        alpha, divergence, q = (float(values[name][i]) for name in ("alpha", "divergence", "q"))
+        yield {
+            "level": level,
+            "penalty": penalty,
+            "alpha_rate": rate,
+            "alpha_start": start,
+            "alpha": alpha,
+            "D": divergence,
+            "q": q,
+            "alpha_D_over_q": alpha * divergence / abs(q),
+            "entropy": float(values["entropy"][i]),
+            "dml_loss": float(values["dml_loss"][i]),
+            "return": found["mean"]["value"],
+            "normalised": found.get("normalised"),
+            "alive": bool(values["alive"][i] == 1.0),
+        }
+
+
+def main() -> None:
+    args, flags = tyro.cli(Args, return_unknown_args=True)
+    rows: list[dict[str, Any]] = []
+    for level, penalty, rate in product(args.levels, args.penalties, args.adapted):
+        rows += measure(args, flags, level, penalty, rate)
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(
+            json.dumps({"steps": args.steps, "flags": flags, "command": sys.argv, "rows": rows}, indent=1)
+        )
+    headings = (
+        "level",
+        "penalty",
+        "alpha_rate",
+        "alpha_start",
+        "alpha",
+        "D",
+        "alpha_D_over_q",
+        "q",
+        "return",
+        "normalised",
+    )
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*(f"{row[h]:.3g}" if isinstance(row[h], float) else str(row[h]) for h in headings))
+    Console(width=160).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""How fast an algorithm learns: milliseconds per update at Half-Cheetah-Vel's shapes and the paper's sizes.
+
+    omrl bench update --seeds 1 3 12 --g-steps 1 3
+
+An update is everything that training does between two checkpoints: draw a meta-batch, all losses and their gradients,
+optimiser, target networks. Beside it stands the time of its matrix products alone, recorded from one update and run
+again by themselves: what is left above it is what the rest of the update costs.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import subcommand
+
+if TYPE_CHECKING:
+    import torch
+
+    from omrl.sampling import MetaSampler
+
+TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
+
+
+@dataclass(frozen=True)
+class Update:
+    """Time one update of an algorithm at Half-Cheetah-Vel's shapes (80 tasks, 20 observations, 6 actions)."""
+
+    algorithms: tuple[str, ...] = ("focal",)
+    """Which algorithms, with their default hyperparameters: networks of 300 x 3, 16 tasks x 256 rows."""
+    seeds: tuple[int, ...] = (1, 3)
+    """How many learners at once; one row of the table each."""
+    g_steps: tuple[int, ...] = (1,)
+    """Discriminator steps per update, for algorithms that have them."""
+    repeats: int = 5
+    """Timed stretches, of which the median is shown."""
+    seconds: float = 2.0
+    """About how long a stretch takes."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    mode: Literal["eager", "compiled", "graph"] | None = None
+    """eager, compiled or graph; what training takes on the device if left out."""
+    json: Path | None = None
+    """Also write the figures to this file."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed."""
+
+    command: Annotated[Update, subcommand("update")]
+
+
+def update(args: Update) -> dict[str, Any]:
+    """All rows of the table, with what they were measured on."""
+    import torch
+
+    from omrl.devices import choose_device
+
+    device = choose_device(args.device)
+    rows = []
+    for algorithm in args.algorithms:
+        for g_steps in args.g_steps:
+            for seeds in args.seeds:
+                rows.append(_measure(args, algorithm, seeds, g_steps, device))
+                print(_line(rows[-1]), flush=True)
+    hardware = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    return {"hardware": hardware, "torch": torch.__version__, "python": platform.python_version(), "updates": rows}
+
+
+def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
+    from omrl.algorithms import get_algorithm
+    from omrl.training import populate
+
+    kind = get_algorithm(name)
+    has_g = "g_steps" in {field.name for field in fields(kind.Config)}
+    config = kind.Config(**({"g_steps": g_steps} if has_g else {}))
+    algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, args.mode)
+    sampler = _sampler(config, seeds, device)
+
+    def draw(generator: torch.Generator) -> Any:
+        batch = sampler.draw(generator)
+        return batch, algorithm.noise(batch, generator)
+
+    def step() -> None:
+        population.step(draw)
+
+    started = time.perf_counter()
+    step()
+    _wait(device)
+    first = time.perf_counter() - started
+    products = _products(lambda: population.step(draw)) if population.mode == "eager" else []
+    return {
+        "algorithm": name,
+        "seeds": seeds,
+        "g_steps": g_steps if has_g else None,
+        "mode": population.mode,
+        "ms": _median_ms(step, args, device),
+        "products_ms": _median_ms(lambda: _replay(products), args, device) if products else None,
+        "first_update_s": first,
+        "hyperparameters": asdict(config),
+    }
+
+
+def _sampler(config: Any, seeds: int, device: str) -> MetaSampler:
+    """Random data of the right shapes, as training holds it."""
+    import torch
+
+    from omrl.data import Tensors
+    from omrl.sampling import MetaSampler, Normalisation
+
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(TASKS, ROWS, *shape, generator=generator).to(device)
+
+    step = torch.arange(ROWS, device=device).expand(TASKS, -1)
+    data = Tensors(
+        obs=normal(OBS),
+        act=normal(ACT).clamp(-1.0, 1.0),
+        rew=normal(),
+        next_obs=normal(OBS),
+        term=torch.zeros(TASKS, ROWS, dtype=torch.bool, device=device),
+        episode=step // 200,
+        step=step % 200,
+        length=torch.full((TASKS,), ROWS, device=device),
+    )
+    sizes = {"meta_batch": config.meta_batch, "batch_size": config.batch_size, "context_size": config.context_size}
+    return MetaSampler(data, Normalisation.of(data), learners=seeds, **sizes)
+
+
+def _products(step: Callable[[], object]) -> list[tuple[Any, tuple[torch.Tensor, ...]]]:
+    """The matrix products of one update: each operation with random operands of its shapes and strides."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    kinds = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.baddbmm.default: 1}
+    found: list[tuple[Any, tuple[torch.Tensor, ...]]] = []
+
+    class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in kinds:
+                operands = tuple(torch.empty_like(x).normal_() for x in args[kinds[func] : kinds[func] + 2])
+                found.append((torch.bmm if operands[0].ndim == 3 else torch.mm, operands))
+            return func(*args, **(kwargs or {}))
+
+    with Record():  # type: ignore[no-untyped-call]
+        step()
+    return found
+
+
+def _replay(products: list[tuple[Any, tuple[torch.Tensor, ...]]]) -> None:
+    for operation, operands in products:
+        operation(*operands)
+
+
+def _median_ms(work: Callable[[], None], args: Update, device: str) -> float:
+    """Median over stretches of the time of one call; a stretch has as many calls as fill its time."""
+    import numpy as np
+
+    def stretch(calls: int) -> float:
+        _wait(device)
+        started = time.perf_counter()
+        for _ in range(calls):
+            work()
+        _wait(device)
+        return (time.perf_counter() - started) / calls
+
+    calls = max(1, round(args.seconds / stretch(2)))
+    return float(np.median([stretch(calls) for _ in range(args.repeats)])) * 1e3
+
+
+def _wait(device: str) -> None:
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _line(row: dict[str, Any]) -> str:
+    steps = "" if row["g_steps"] is None else f", {row['g_steps']} discriminator steps"
+    products = "" if row["products_ms"] is None else f", its matrix products alone {row['products_ms']:.2f} ms"
+    return (
+        f"{row['algorithm']}, {row['seeds']} seeds{steps}, {row['mode']}: {row['ms']:.2f} ms per update{products}, "
+        f"first update {row['first_update_s']:.1f} s"
+    )
+
+
+def run(args: Bench) -> None:
+    """The command."""
+    figures = update(args.command)
+    if args.command.json is not None:
+        from omrl.files import write_json
+
+        write_json(args.command.json, figures)

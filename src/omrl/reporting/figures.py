@@ -1,0 +1,271 @@
+"""What the report draws: one function per figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omrl.behaviour.plots import COLOURS as LEVEL_COLOURS
+from omrl.data import MetaDataset
+from omrl.embedding import RANDOM_DISTANCE
+from omrl.families.point_robot import GOAL_RADIUS
+from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
+from omrl.reporting.probe import Embedding, Rollouts
+from omrl.reporting.style import (
+    COLOURS,
+    INK,
+    MARKERS,
+    colour,
+    colour_bar,
+    dash,
+    legend,
+    mark,
+    new,
+    shortened,
+    task_colours,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Metrics in the order in which they are shown: title, unit. Others of an algorithm's own follow by name.
+METRICS = {
+    "return": ("Return on test tasks", "mean sum of rewards"),
+    "dml_loss": ("Distance-metric loss", "loss of the encoder"),
+    "critic_loss": ("Critic loss", "squared error of Q"),
+    "actor_loss": ("Actor loss", "loss of the actor"),
+    "q": ("Q of the policy's actions", "scaled return"),
+    "divergence": ("Divergence from the data", "mean D"),
+    "alpha": ("Strength of the regularisation", "alpha"),
+    "entropy": ("Entropy of the policy", "nats"),
+}
+
+
+def learning_curve(runs: Sequence[RunFacts], metric: str) -> Figure:
+    """One metric of several runs: the mean over seeds and the range between them."""
+    from matplotlib.ticker import EngFormatter, NullFormatter
+
+    title, unit = METRICS.get(metric, (metric.replace("_", " "), "value"))
+    figure = new(4.3, 2.7)
+    axes = figure.subplots()
+    shown = [facts for facts in runs if metric in facts.curves]
+    for facts in shown:
+        steps, values = facts.curves[metric].steps, facts.curves[metric].values
+        there = np.isfinite(values).any(0)
+        steps, values = steps[there], np.where(np.isfinite(values), values, np.nan)[:, there]
+        if not len(steps):
+            continue
+        line = axes.plot(
+            steps,
+            np.nanmean(values, axis=0),
+            color=colour(facts.index),
+            ls=dash(facts.index),
+            label=shortened(facts.name),
+            marker="o" if len(steps) <= 15 else "",
+            markersize=3,
+        )
+        band = axes.fill_between(
+            steps, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=colour(facts.index), alpha=0.18, lw=0
+        )
+        mark(facts.index, [*line, band])
+    every = np.concatenate([np.ravel(facts.curves[metric].values) for facts in shown])
+    finite = every[np.isfinite(every)]
+    if finite.size and finite.min() > 0 and finite.max() > 1000 * finite.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))  # the usual one writes a formula
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set(title=title, xlabel="updates", ylabel=unit)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if axes.get_legend_handles_labels()[0]:
+        legend(axes, [facts.index for facts in shown if np.isfinite(facts.curves[metric].values).any()])
+    return figure
+
+
+def metrics_of(runs: Sequence[RunFacts]) -> list[str]:
+    """The metrics that runs logged, known ones first."""
+    logged = {name for facts in runs for name in facts.curves} - {"alive"}
+    return [name for name in METRICS if name in logged] + sorted(logged - set(METRICS))
+
+
+def intervals(runs: Sequence[RunFacts]) -> Figure:
+    """Mean return of every run with its interval, beside what the data's own policies reach."""
+    figure = new(7.4, 0.75 + 0.34 * len(runs))
+    axes = figure.subplots()
+    for place, facts in enumerate(runs):
+        mean, iqm = facts.summary["mean"], facts.summary["iqm"]
+        bar = axes.plot([mean["low"], mean["high"]], [place, place], color=colour(facts.index), lw=5, alpha=0.35)
+        dot = axes.plot(mean["value"], place, "o", color=colour(facts.index), ms=6)
+        tick = axes.plot(iqm["value"], place, "|", color=colour(facts.index), ms=13, mew=2)
+        mark(facts.index, [*bar, *dot, *tick])
+    references = {(facts.summary["random"], facts.summary["expert"]) for facts in runs if "random" in facts.summary}
+    if len(references) == 1:  # runs on one dataset, tested on the same tasks
+        for value, name, line in zip(references.pop(), ("random data", "expert data"), (":", "--"), strict=True):
+            axes.axvline(value, color=INK, ls=line, lw=1, label=name)
+    grey: Any = {"color": INK, "ls": "none"}
+    axes.plot([], [], marker="o", label="mean, 95 % interval", **grey)
+    axes.plot([], [], marker="|", ms=10, mew=2, label="IQM", **grey)
+    axes.set_yticks(range(len(runs)), [shortened(facts.name) for facts in runs])
+    for facts, text in zip(runs, axes.get_yticklabels(), strict=True):
+        mark(facts.index, [text])
+    axes.set(xlabel="return, sum of rewards of an episode", ylim=(len(runs) - 0.5, -0.5))
+    axes.grid(axis="y", visible=False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+    return figure
+
+
+def task_returns(runs: Sequence[RunFacts], dataset: MetaDataset) -> Figure:
+    """Return of every tested task, each run as a mark, over what the data's own policies reach there."""
+    names = list(dict.fromkeys(name for facts in runs if facts.scores for name in facts.scores.tasks))
+    tasks = dataset.select(names).tasks
+    label, values = task_values(tasks)
+    order = [int(t) for t in np.argsort(values, kind="stable")]
+    place = {names[t]: at for at, t in enumerate(order)}
+    figure = new(min(max(2.6 + 0.42 * len(order), 5.4), 10.8), 3.7)
+    axes = figure.subplots()
+    entries = {entry.name: entry for entry in dataset.manifest.tasks}
+    spots = np.arange(len(order))
+    keys: list[int | None] = []
+    references: list[tuple[str, Callable[[int], float | None], dict[str, Any]]] = [
+        ("best possible", lambda t: best_return(dataset.family or "", tasks[t]), {"lw": 1.0, "ls": "-"}),
+        ("expert data", lambda t: entries[names[t]].reference.expert, {"lw": 1.2, "ls": "--"}),
+        ("random data", lambda t: entries[names[t]].reference.random, {"lw": 1.2, "ls": ":"}),
+    ]
+    for name, of, line in references:
+        heights = [of(t) for t in order]
+        if None not in heights:
+            axes.step(spots, np.array(heights, dtype=float), where="mid", color=INK, label=name, **line)
+            keys.append(None)
+    for number, facts in enumerate(runs):
+        if facts.scores is None:
+            continue
+        per_seed = facts.scores.returns.mean(-1)  # [P, T]
+        at = np.array([place[name] for name in facts.scores.tasks]) + 0.5 * (number + 1) / (len(runs) + 1) - 0.25
+        own = colour(facts.index)
+        bars = axes.vlines(at, per_seed.min(0), per_seed.max(0), color=own, alpha=0.5, lw=1.6)
+        marks = axes.plot(
+            at, per_seed.mean(0), MARKERS[facts.index % len(MARKERS)], color=own, ms=4.5, label=shortened(facts.name)
+        )
+        mark(facts.index, [bars, *marks])
+        keys.append(facts.index)
+    digits = "{:.0f}" if np.ptp(values) > 20 else "{:.2f}"
+    axes.set_xticks(spots, [digits.format(values[t]) for t in order], rotation=90 if len(order) > 12 else 0)
+    horizon = f"over {dataset.manifest.horizon} steps" if dataset.manifest.horizon else "of an episode"
+    axes.set(xlabel=f"task, by {label}", ylabel=f"return {horizon}, sum of rewards", xlim=(-0.7, len(order) - 0.3))
+    axes.grid(axis="x", visible=False)
+    legend(axes, keys, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0.2)
+    return figure
+
+
+def embedding_flat(found: Embedding) -> Figure:
+    """The t-SNE of one run's embeddings."""
+    figure = new(4.6, 3.6)
+    axes = figure.subplots()
+    colours = np.repeat(task_colours(found.values), found.z.shape[1])
+    axes.scatter(found.flat[:, 0], found.flat[:, 1], s=5, c=list(colours), lw=0, rasterized=True)
+    axes.set(title="t-SNE of z", xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
+    colour_bar(figure, axes, found.label, found.values)
+    return figure
+
+
+def embedding_space(found: Embedding) -> Figure:
+    """z, or its first three principal components, as a still picture."""
+    figure = new(4.6, 3.6)
+    axes: Any = figure.add_subplot(projection="3d")
+    colours = np.repeat(task_colours(found.values), found.z.shape[1])
+    axes.scatter(*found.axes.T, s=4, c=list(colours), lw=0, depthshade=False, rasterized=True)
+    names = axis_names(found)
+    axes.set(xlabel=names[0], ylabel=names[1], zlabel=names[2])
+    axes.set_box_aspect((1, 1, 1))
+    colour_bar(figure, axes, found.label, found.values)
+    return figure
+
+
+def axis_names(found: Embedding) -> list[str]:
+    """What the axes of the view of z are."""
+    if found.shares is None:
+        return [f"z{i + 1}" if i < found.z.shape[-1] else "" for i in range(3)]
+    return [f"PC {i + 1} ({share:.0%})" for i, share in enumerate(found.shares)]
+
+
+def distances(found: Embedding) -> Figure:
+    """How far apart embeddings of one task are, and of two."""
+    figure = new(4.6, 2.9)
+    axes = figure.subplots()
+    top = max(float(values.max()) for values in (found.same, found.different) if values.size)
+    bins = np.linspace(0, top or 1.0, 60).tolist()
+    for values, name, own in ((found.same, "same task", COLOURS[4]), (found.different, "different tasks", COLOURS[0])):
+        if values.size:
+            weights = np.full(values.size, 100 / values.size)
+            axes.hist(values, bins, weights=weights, color=own, alpha=0.35, histtype="stepfilled")
+            axes.hist(values, bins, weights=weights, color=own, histtype="step", lw=1.4, label=name)
+    axes.axvline(np.sqrt(RANDOM_DISTANCE), color=INK, ls="--", lw=1, label="random points, on average")
+    axes.set(
+        title="Distances between embeddings", xlabel="RMS difference per dimension of z", ylabel="share of pairs (%)"
+    )
+    axes.legend()
+    return figure
+
+
+def trajectories(found: Rollouts) -> Figure:
+    """The adapted policy's way in every test task of a point robot, with the goals."""
+    from matplotlib.patches import Circle
+
+    figure = new(5.4, 3.9)
+    axes = figure.subplots()
+    sparse = "goal" in found.tasks[0].params
+    for task, own, way in zip(found.tasks, task_colours(found.values), found.states, strict=True):
+        axes.plot(way[:, 0], way[:, 1], "-o", color=own, lw=1.2, ms=2)
+        if sparse:
+            goal: Any = task.params["goal"]
+            axes.add_patch(Circle(goal, GOAL_RADIUS, fill=False, color=own, lw=0.8, alpha=0.8))
+    axes.plot([], [], "-o", color=INK, lw=1.2, ms=2, label="adapted policy")
+    if sparse:
+        axes.plot([], [], "o", mfc="none", color=INK, ms=9, label="goal, paid inside")
+    else:
+        axes.plot(1.0, 0.0, "*", color=COLOURS[1], ms=13, ls="none", label="goal")
+    axes.plot(0, 0, "+", color=INK, ms=8, mew=1.5, ls="none", label="start")
+    axes.set(xlabel="x", ylabel="y")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, columnspacing=1.2)
+    colour_bar(figure, axes, found.label, found.values)
+    return figure
+
+
+def film_strip(found: Rollouts, seconds_per_step: float) -> Figure:
+    """The adapted policy in a few tasks, from left to right in time."""
+    rows, columns = len(found.film), len(found.film[0][1])
+    figure = new(10.8, 0.1 + rows * 1.58)
+    grid = np.reshape(figure.subplots(rows, columns, squeeze=False), (rows, columns))
+    for row, (t, pictures) in enumerate(found.film):
+        for column, (step, picture) in enumerate(pictures):
+            axes = grid[row, column]
+            axes.imshow(picture)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            # A body's first coordinate is how far it has come along x; adding zero makes a zero of minus zero.
+            came = round(float(found.states[t, step, 0]), 1) + 0.0
+            axes.set_xlabel(f"{step * seconds_per_step:.1f} s, x = {came:.1f} m", fontsize=7.5, labelpad=2)
+        what = f"{found.label.split(' (')[0]} {found.values[t]:.2f}"
+        name = f"{shortened(found.tasks[t].name, 16)}\n{shortened(what, 20)}\nreturn {found.returns[t]:.0f}"
+        grid[row, 0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    return figure
+
+
+def data_levels(dataset: MetaDataset) -> Figure:
+    """How the tasks' mean returns spread at every quality level."""
+    figure = new(5.4, 2.9)
+    axes = figure.subplots()
+    returns = level_returns(dataset)
+    every = np.concatenate(list(returns.values()))
+    low, high = float(every.min()), float(every.max())
+    bins = np.linspace(low, high if high > low else low + 1, 40).tolist()
+    for level, values in returns.items():
+        own = {**LEVEL_COLOURS, "mixed": COLOURS[2]}[level]
+        axes.hist(values, bins, color=own, alpha=0.35, histtype="stepfilled")
+        axes.hist(values, bins, color=own, histtype="step", lw=1.4, label=level)
+    horizon = f"over {dataset.manifest.horizon} steps" if dataset.manifest.horizon else "of an episode"
+    axes.set(xlabel=f"mean return of a task {horizon}", ylabel="tasks", title="Returns by quality level")
+    axes.legend()
+    return figure

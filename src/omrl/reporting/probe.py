@@ -1,0 +1,195 @@
+"""What a trained run does: how it embeds tasks, and what its adapted policy does in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from omrl.data import MetaDataset
+from omrl.embedding import pair_distances, principal_components, tsne
+from omrl.errors import OmrlError
+from omrl.evaluation import Evaluate, embeddings, infer_tasks
+from omrl.families import FAMILIES, Task
+from omrl.reporting.gather import RunFacts, task_values
+from omrl.training import Trained
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+TASKS, DRAWS = 20, 100
+FILM_TASKS, FILM_FRAMES = 3, 6
+# The learner that is looked at, and the seed of its contexts and start states: those that `omrl evaluate` starts with.
+LEARNER, SEED = 0, Evaluate.seed
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How one learner embeds tasks from many contexts each."""
+
+    tasks: tuple[Task, ...]
+    unseen: tuple[bool, ...]
+    label: str
+    """What `values` is."""
+    values: Array  # [T]
+    context: int
+    z: Array  # [T, D, l]
+    axes: Array
+    """[T * D, 3]: z itself where it has up to three dimensions, else its principal components."""
+    shares: Array | None
+    """Share of the variance of each component; None where z is shown as it is."""
+    flat: Array
+    """t-SNE, [T * D, 2]."""
+    same: Array
+    different: Array
+    esr: list[float]
+    rms: list[float]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """One episode of the adapted policy in every test task."""
+
+    family: str
+    tasks: tuple[Task, ...]
+    label: str
+    values: Array  # [T]
+    states: Array  # [T, horizon + 1, state]
+    lengths: Array
+    """Steps until the episode ended, [T]."""
+    returns: Array  # [T]
+    film: list[tuple[int, list[tuple[int, Array]]]]
+    """Task, then steps and pictures; for bodies alone."""
+    film_note: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Both, each with a sentence where it could not be had."""
+
+    embedding: Embedding | None
+    embedding_note: str
+    rollouts: Rollouts | None
+    rollouts_note: str
+
+
+def probe(facts: RunFacts) -> Probe:
+    """Look at a run; what cannot be had is a sentence, not an error."""
+    if facts.dataset is None:
+        return Probe(None, facts.data_note, None, facts.data_note)
+    if facts.step == 0:
+        note = "There is no checkpoint yet."
+        return Probe(None, note, None, note)
+    dataset = facts.dataset
+    try:
+        trained = Trained(facts.run)
+        view = dataset.level(facts.config["level"])
+    except OmrlError as error:
+        return Probe(None, str(error), None, str(error))
+    embedding, embedding_note = _tried(lambda: embed(trained, view))
+    rollouts, rollouts_note = _tried(lambda: roll_out(trained, view))
+    return Probe(embedding, embedding_note, rollouts, rollouts_note)
+
+
+def _tried(look: Callable[[], T]) -> tuple[T | None, str]:
+    try:
+        return look(), ""
+    except OmrlError as error:
+        return None, str(error)
+
+
+def embed(trained: Trained, view: MetaDataset) -> Embedding:
+    """Test tasks first, then training tasks, until there are enough."""
+    import torch
+
+    train = view.split["train"]
+    names = list(dict.fromkeys((*view.split["test"], *train)))[:TASKS]
+    shown, context, params = view.select(names), Evaluate.context, trained.params(LEARNER)
+    codes = []
+    for t in range(len(names)):
+        rows = shown.sample(t, DRAWS * context, np.random.default_rng([SEED, 5, t]))
+        flat = trained.contexts(rows)
+        with torch.no_grad():
+            codes.append(trained.algorithm.infer(params, flat.view(DRAWS, context, -1)).cpu().numpy())
+    z = np.stack(codes).astype(np.float64)  # [T, D, l]
+    points, width = z.reshape(-1, z.shape[-1]), z.shape[-1]
+    if width > 3:
+        axes, found = principal_components(points, 3)
+        shares: Array | None = found
+    else:
+        axes, shares = np.pad(points, ((0, 0), (0, 3 - width))), None
+    same, different = pair_distances(z, np.random.default_rng(SEED))
+    label, values = task_values(shown.tasks)
+    table = embeddings(trained, view.select(train), context, SEED) if len(train) > 1 else {"esr": [], "rms": []}
+    return Embedding(
+        tasks=shown.tasks,
+        unseen=tuple(name not in train for name in names),
+        label=label,
+        values=values,
+        context=context,
+        z=z,
+        axes=axes,
+        shares=shares,
+        flat=tsne(points),
+        same=same,
+        different=different,
+        **table,
+    )
+
+
+def roll_out(trained: Trained, view: MetaDataset) -> Rollouts:
+    """The first episode that `omrl evaluate` scores, of one learner, with the way that it took."""
+    import torch
+
+    if view.family is None or view.family not in FAMILIES:
+        raise OmrlError("These logs belong to none of omrl's families: without a simulator nothing can be rolled out.")
+    names = view.split["test"][:TASKS]
+    if not names:
+        raise OmrlError("This dataset has no test tasks.")
+    family, view = FAMILIES[view.family], view.select(names)
+    tasks = view.tasks
+    z = infer_tasks(trained, view, Evaluate.context, SEED)[LEARNER]
+    simulator = family.simulator(tasks)
+    simulator.reset(np.arange(len(tasks)), [np.random.default_rng([SEED, 4, t, 0]) for t in range(len(tasks))])
+    params = trained.params(LEARNER)
+    states, returns = [simulator.get_state()], np.zeros(len(tasks))
+    running, lengths = np.ones(len(tasks), dtype=bool), np.zeros(len(tasks), dtype=int)
+    for _ in range(family.horizon):
+        obs = trained.normalise(torch.from_numpy(simulator.observe()).to(z.device))
+        with torch.no_grad():
+            actions = trained.algorithm.act(params, obs, z)
+        step = simulator.step(actions.cpu().numpy())
+        returns += step.rewards * running
+        lengths += running
+        running &= ~step.terminations
+        states.append(simulator.get_state())
+    label, values = task_values(tasks)
+    ways = np.stack(states, axis=1)
+    film, note = [], ""
+    if "point-robot" not in family.name:
+        chosen = np.argsort(values)[np.linspace(0, len(tasks) - 1, min(FILM_TASKS, len(tasks))).round().astype(int)]
+        try:
+            film = [(int(t), _film(simulator, int(t), ways[t], int(lengths[t]))) for t in chosen]
+        except OmrlError as error:
+            note = f"There is no film strip: {error}"
+    simulator.close()
+    return Rollouts(family.name, tasks, label, values, ways, lengths, returns, film, note)
+
+
+def _film(simulator: Any, task: int, states: Array, length: int) -> list[tuple[int, Array]]:
+    """Pictures of an episode at equal distances in time."""
+    painter = simulator.painter(task)
+    steps = np.linspace(0, length, FILM_FRAMES).round().astype(int)
+    pictures = [(int(step), _reduced(painter.paint([states[step]]))) for step in steps]
+    painter.close()
+    return pictures
+
+
+def _reduced(picture: Array) -> Array:
+    """A picture without its upper and lower edge at half its size, by the mean of four pixels."""
+    height, width, _ = picture.shape
+    cut = picture[height // 12 : height - height // 12]
+    half = cut[: len(cut) // 2 * 2, : width // 2 * 2].astype(np.float64)
+    mean = (half[::2, ::2] + half[1::2, ::2] + half[::2, 1::2] + half[1::2, 1::2]) / 4
+    return np.round(mean).astype(np.uint8)

@@ -1,0 +1,220 @@
+"""The report's tables: each goes to the page, to a CSV file and to a Markdown file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omrl import stats
+from omrl.data import MetaDataset
+from omrl.files import write_rows
+from omrl.reporting.gather import RunFacts, best_return, level_returns, short
+from omrl.reporting.probe import Probe
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings. A row or a column may belong to a run, and is hidden with it."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    row_runs: tuple[int | None, ...] = ()
+    column_runs: Mapping[int, int] = field(default_factory=dict)
+    words: tuple[int, ...] = (0,)
+    """Columns of words, which are set to the left; the others are numbers."""
+    marked: tuple[int, ...] = ()
+    """Rows that are set off."""
+
+    def write(self, folder: Path) -> None:
+        """Both files."""
+        write_rows(folder / f"{self.name}.csv", [self.columns, *self.rows])
+        lines = [self.columns, ["---" if i in self.words else "---:" for i in range(len(self.columns))], *self.rows]
+        text = "\n".join(f"| {' | '.join(map(_markdown, line))} |" for line in lines)
+        (folder / f"{self.name}.md").write_text(text + "\n")
+
+    def html(self) -> str:
+        """The table for the page."""
+
+        def cell(tag: str, column: int, text: str) -> str:
+            kind = "" if column in self.words else ' class="number"'
+            run = f' data-run="{self.column_runs[column]}"' if column in self.column_runs else ""
+            # An interval, or the task that a number is of, stands small under its number.
+            number, _, rest = text.partition(" ")
+            split = bool(kind) and tag == "td" and rest[:1] in ("[", "(")
+            inside = f"{escape(number)}<small>{escape(rest)}</small>" if split else escape(text)
+            return f"<{tag}{kind}{run}>{inside}</{tag}>"
+
+        head = "".join(cell("th", i, name) for i, name in enumerate(self.columns))
+        body = []
+        for at, row in enumerate(self.rows):
+            run = self.row_runs[at] if self.row_runs else None
+            attributes = "" if run is None else f' data-run="{run}"'
+            attributes += ' class="marked"' if at in self.marked else ""
+            body.append(f"<tr{attributes}>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>")
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _markdown(text: str) -> str:
+    """Text that stays in its cell and is no markup."""
+    plain = " ".join(text.split())
+    return escape(plain, quote=False).replace("\\", "\\\\").replace("|", "\\|")
+
+
+def _number(value: Any, digits: int = 2) -> str:
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
+def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
+    """One line per run."""
+    rows = []
+    for facts, seen in zip(runs, probes, strict=True):
+        found, config = facts.summary, facts.config
+        results = [NONE] * 5
+        if found:
+            worst, best = (f"{found[key]['return']:.2f} ({found[key]['task']})" for key in ("worst_task", "best_task"))
+            mean = str(stats.Estimate(**found["mean"]))
+            results = [mean, _number(found["iqm"]["value"]), _number(found.get("normalised"), 3), worst, best]
+        else:
+            results[0] = "no simulator" if facts.logged else "not evaluated yet"
+        table = (seen.embedding.esr, seen.embedding.rms) if seen.embedding else ([], [])
+        separation = [_number(float(np.mean(values)), 3) if values else NONE for values in table]
+        about = (facts.name, config["algorithm"], facts.family, config["level"])
+        rows.append((*map(str, about), str(config["seeds"]), f"{facts.step:,}", *results, *separation))
+    names = ("run", "algorithm", "family", "level", "seeds", "updates")
+    results_of = ("mean return [95 %]", "IQM", "normalised", "worst task", "best task", "ESR", "RMS")
+    runs_of_rows = tuple(facts.index for facts in runs)
+    return Table("summary", (*names, *results_of), tuple(rows), runs_of_rows, words=(0, 1, 2, 3))
+
+
+def tasks(runs: Sequence[RunFacts], dataset: MetaDataset, name: str) -> Table:
+    """Every tested task: what the data's own policies reach there, what is possible, and every run's mean."""
+    names = list(dict.fromkeys(task for facts in runs if facts.scores for task in facts.scores.tasks))
+    scores = {
+        facts.index: dict(zip(facts.scores.tasks, facts.scores.returns.mean((0, 2)), strict=True))
+        for facts in runs
+        if facts.scores
+    }
+    entries = {entry.name: entry for entry in dataset.manifest.tasks}
+    rows = []
+    for task in dataset.select(names).tasks:
+        reference = entries[task.name].reference
+        known = (reference.random, reference.expert, best_return(dataset.family or "", task))
+        own = (scores[facts.index].get(task.name) for facts in runs if facts.index in scores)
+        rows.append((task.name, short(task.params), *map(_number, known), *map(_number, own)))
+    tested = [facts for facts in runs if facts.scores]
+    columns = ("task", "parameters", "random data", "expert data", "best possible", *(facts.name for facts in tested))
+    return Table(
+        name,
+        columns,
+        tuple(rows),
+        column_runs={5 + i: facts.index for i, facts in enumerate(tested)},
+        words=(0, 1),
+    )
+
+
+def separation(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
+    """ESR and RMS of every seed."""
+    rows, owners = [], []
+    for facts, seen in zip(runs, probes, strict=True):
+        if seen.embedding:
+            for seed, (esr, rms) in enumerate(zip(seen.embedding.esr, seen.embedding.rms, strict=True)):
+                rows.append((facts.name, str(facts.config["seed"] + seed), f"{esr:.3f}", f"{rms:.3f}"))
+                owners.append(facts.index)
+    return Table("separation", ("run", "seed", "ESR", "RMS"), tuple(rows), tuple(owners))
+
+
+def logged(runs: Sequence[RunFacts]) -> Table:
+    """What logs alone can tell of runs that no simulator can test."""
+    known = [facts for facts in runs if facts.logged]
+    names = [name for name, value in known[0].logged.items() if isinstance(value, dict)] if known else []
+    rows = []
+    for facts in known:
+        values = (facts.logged.get(name) for name in names)
+        chance = f"{facts.logged['chance']:.3f}"
+        rows.append((facts.name, chance, *(str(stats.Estimate(**v)) if v else NONE for v in values)))
+    columns = ("run", "chance", *(name.replace("_", " ") for name in names))
+    return Table("logged", columns, tuple(rows), tuple(facts.index for facts in known))
+
+
+def data_levels(dataset: MetaDataset, name: str) -> Table:
+    """Every quality level: its size, and how good its policies are."""
+    rows = []
+    for level, returns in level_returns(dataset).items():
+        parts = [entry if level == "mixed" else entry.levels[level] for entry in dataset.manifest.tasks]
+        numbers = (float(returns.mean()), float(returns.std()), float(returns.min()), float(returns.max()))
+        counts = (f"{sum(part.rows for part in parts):,}", f"{sum(part.episodes for part in parts):,}")
+        rows.append((level, str(len(parts)), *counts, *map(_number, numbers)))
+    columns = ("level", "tasks", "rows", "episodes", "mean", "spread", "worst", "best")
+    return Table(name, columns, tuple(rows))
+
+
+def config(runs: Sequence[RunFacts]) -> Table:
+    """Every setting of every run; those that differ come first and are set off."""
+    flat = [_flat(facts.config) for facts in runs]
+    return _compared("config", "setting", runs, flat)
+
+
+def versions(runs: Sequence[RunFacts]) -> Table:
+    """What every run was made with."""
+    return _compared("versions", "made with", runs, [_flat(facts.environment) for facts in runs])
+
+
+def timings(runs: Sequence[RunFacts]) -> Table:
+    """How much was trained, and in which time when it last ran."""
+    rows = []
+    for facts in runs:
+        last = next((curve.transitions[-1] for curve in facts.curves.values()), None)
+        seconds = {str(part): float(time) for part, time in facts.seconds.items()}
+        took = f"{sum(seconds.values()) / 60:.1f}" if seconds else NONE
+        parts = ", ".join(f"{part} {time:.1f}" for part, time in seconds.items()) or NONE
+        hardware = facts.environment.get("gpu") or f"{facts.environment.get('cores', '?')} CPU cores"
+        rows.append((facts.name, str(hardware), f"{facts.step:,}", NONE if last is None else f"{last:,}", took, parts))
+    columns = ("run", "machine", "updates", "transitions of each seed", "minutes", "seconds by part")
+    return Table("timings", columns, tuple(rows), tuple(facts.index for facts in runs), words=(0, 1, 5))
+
+
+def _compared(name: str, heading: str, runs: Sequence[RunFacts], values: Sequence[Mapping[str, Any]]) -> Table:
+    keys = list(dict.fromkeys(key for one in values for key in one))
+    lines = {key: tuple(_shown(one[key]) if key in one else NONE for one in values) for key in keys}
+    differing = [key for key in keys if len(set(lines[key])) > 1]
+    order = [*differing, *(key for key in keys if key not in differing)]
+    return Table(
+        name,
+        (heading, *(facts.name for facts in runs)),
+        tuple((key, *lines[key]) for key in order),
+        column_runs={1 + i: facts.index for i, facts in enumerate(runs)},
+        words=tuple(range(len(runs) + 1)),
+        marked=tuple(range(len(differing))),
+    )
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings on one level: they have names of their own."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= {str(inner): item for inner, item in value.items()}
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def write_all(tables: Iterable[Table], folder: Path) -> None:
+    """All files of all tables."""
+    for table in tables:
+        table.write(folder)
