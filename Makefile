@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test test-min quickstart format lint wheelhouse clean
+.PHONY: test test-min quickstart format lint docs wheelhouse clean
 
 $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	sh tools/opengl.sh
 	sh tools/chromium.sh
 	touch $(READY)
@@ -29,6 +29,11 @@ quickstart: $(READY)
 	$(BIN)/omrl families
 	$(BIN)/omrl render quickstart
 
+# The documentation as a site; site/index.html opens from disk.
+docs: $(READY)
+	rm -rf site
+	$(BIN)/zensical build --strict
+
 # The tests at the lowest versions that pyproject.toml admits.
 test-min:
 	python3 -m venv .venv-min
@@ -48,4 +53,4 @@ wheelhouse: $(READY)
 	@du -sh wheelhouse
 
 clean:
-	rm -rf $(VENV) .venv-min wheelhouse quickstart dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-min wheelhouse quickstart site .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

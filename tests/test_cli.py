@@ -22,6 +22,10 @@ COMMANDS = [
     ["data", "validate"],
     ["data", "import"],
     ["data", "export"],
+    ["train"],
+    ["evaluate"],
+    ["report"],
+    ["bench"],
 ]
 DRY = ["--out", "nowhere", "--dry-run"]
 
@@ -84,10 +88,29 @@ def test_help_imports_nothing_heavy(helps):
 
 def test_help_names_every_command_and_option(helps):
     texts = {" ".join(words): text for words, (_, text) in zip(COMMANDS, helps["results"], strict=True)}
-    assert all(name in texts[""] for name in ("families", "render", "data", "collect"))
+    commands = ("families", "render", "data", "collect", "train", "evaluate", "report", "bench")
+    assert all(name in texts[""] for name in commands)
     options = ["--out", "--steps", "--checkpoints", "--episodes", "--envs-per-task", "--seed", "--tasks", "--device"]
     options += ["--schedule", "--from-policies", "--expert-only", "--plot", "--force", "--dry-run"]
     assert all(option in texts["collect"] for option in options)
+    options = ["--data", "--out", "--preset", "--config", "--seeds", "--seed", "--steps", "--level", "--max-rows"]
+    options += ["--log-every", "--save-every", "--eval-every", "--stream", "--device", "--force", "--dry-run"]
+    assert all(option in texts["train"] for option in options)
+    assert "omrl train focal --help" in texts["train"]  # where the algorithm's own are
+    options = ["--protocol", "--context", "--context-level", "--episodes", "--split", "--seed", "--json"]
+    assert all(option in texts["evaluate"] for option in options)
+    options = [
+        "update",
+        "--algorithms",
+        "--seeds",
+        "--g-steps",
+        "--repeats",
+        "--seconds",
+        "--device",
+        "--mode",
+        "--json",
+    ]
+    assert all(option in texts["bench"] for option in options)
 
 
 # ----------------------------------------------------------------------------- families
@@ -126,7 +149,23 @@ def test_python_m_omrl_prints_every_family_on_its_line_into_a_pipe():
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["no-such-command"], ["families", "--yaml"], ["collect"], ["collect", "ant-fwd-back"], ["data", "info"]],
+    [
+        [],
+        ["no-such-command"],
+        ["families", "--yaml"],
+        ["collect"],
+        ["collect", "ant-fwd-back"],
+        ["data", "info"],
+        ["train"],
+        ["train", "focal"],
+        ["train", "no-such-algorithm"],
+        ["train", "no.such.module:Class", "--data", "data", "--out", "run"],
+        ["evaluate"],
+        ["evaluate", "no-such-run"],
+        ["bench"],
+        ["bench", "dinner"],
+        ["bench", "update", "--mode", "quick"],
+    ],
 )
 def test_words_that_are_no_command_exit_with_2(words, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["omrl", *words])

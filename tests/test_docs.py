@@ -1,24 +1,36 @@
-"""What README.md and docs/*.md show is run, and what they state is compared with the code.
+"""What README.md and the pages of docs/ show is run, and what they state is compared with the code.
 
 Every `bash` and `python` block of a page runs, in order, in a temporary folder of that page. An HTML comment before a
-block changes that: `not run: WHY` (listed in NOT_RUN below), `exit code N` (it must fail so), `run with: FLAGS` (added
-to `omrl collect`, to run it at a small scale); a comment `setup` holds code that a reader need not see. A `text` block
-directly after a block is its output: each of its lines must be printed, in that order.
+block changes that:
+
+    not run: WHY        listed in NOT_RUN below
+    exit code N         it must fail so
+    run with: FLAGS     added to `omrl collect` and `omrl train`, to run them small; in Python OLD -> NEW; ...
+    save as: FILE       it is the content of a file that later blocks use
+    numbers vary        those of its output, with the machine
+
+A comment `setup` holds code that a reader need not see. A `text` block directly after a block is its output: each of
+its lines must be printed, in that order.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import omrl
+from omrl.algorithms.focal import FOCALConfig
 from omrl.behaviour.config import preset
 from omrl.data.arrays import ARRAYS
 from omrl.data.commands import Import
@@ -27,18 +39,21 @@ from omrl.data.manifest import Manifest, TaskEntry
 from omrl.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-IDS = [page.name for page in PAGES]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 # The first line of every block that is shown but not run here, and why.
 NOT_RUN = {
-    "make test          # sets everything up in .venv, then runs lint, types and tests": "sets up a machine",
+    "make quickstart": "sets up a machine",
+    "make quickstart    # sets everything up in .venv, then goes through the whole flow once": "sets up a machine",
     "pip install .             # the core": "sets up a machine",
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
-    "omrl train focal --data data/sparse-point-robot --out runs/focal": "trains",
-    "import numpy as np": "needs a trained run",
+    "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
+    "python benchmarks/sweep.py --data data/half-cheetah-vel --json sweep-dual.json --steps 8000 --batch-size 64 "
+    "--g-lr 1e-3": "trains for minutes on a GPU",
     "python benchmarks/collect.py --family sparse-point-robot --tasks 100 --envs-per-task 8 --seconds 8 --mode "
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
@@ -78,7 +93,14 @@ def blocks(page: Path) -> list[Block]:
 def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     code = block.code
     if block.note.startswith("run with: "):
-        code = re.sub(r"^(omrl collect .*)$", rf"\1 {block.note.removeprefix('run with: ')}", code, flags=re.MULTILINE)
+        changes = block.note.removeprefix("run with: ")
+        if block.language == "bash":
+            code = re.sub(r"^(omrl (?:collect|train) .*)$", rf"\1 {changes}", code, flags=re.MULTILINE)
+        else:
+            for change in changes.split("; "):
+                old, new = change.split(" -> ")
+                assert old in code
+                code = code.replace(old, new)
     command = ["bash", "-euo", "pipefail", "-c", code] if block.language == "bash" else [sys.executable, "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
@@ -102,15 +124,24 @@ def test_code_of_page_runs(page: Path, tmp_path: Path) -> None:
     for block in blocks(page):
         if block.note.startswith("not run: "):
             continue
-        if "--from-policies" in block.code and not (policies / "half-cheetah-vel").is_dir():
+        if block.note.startswith("save as: "):
+            (tmp_path / block.note.removeprefix("save as: ")).write_text(block.code)
+            continue
+        if re.search("from.policies", block.note + block.code) and not (policies / "half-cheetah-vel").is_dir():
             pytest.skip(f"{page.name}:{block.line} and what follows: there is no policies/half-cheetah-vel")
         done = run(block, tmp_path)
         wanted = int(block.note.removeprefix("exit code ")) if block.note.startswith("exit code ") else 0
         assert done.returncode == wanted, f"{page.name}:{block.line} ended with {done.returncode}\n{done.stdout}"
-        printed = iter([line.strip() for line in done.stdout.splitlines()])
-        for line in filter(None, map(str.strip, block.output.splitlines())):
+        bare = without_numbers if block.note == "numbers vary" else str.strip
+        printed = iter([bare(line) for line in done.stdout.splitlines()])
+        for line in filter(None, map(bare, block.output.splitlines())):
             # `in` consumes the iterator up to the line, so the order counts.
             assert line in printed, f"{page.name}:{block.line} did not print {line!r}\n{done.stdout}"
+
+
+def without_numbers(line: str) -> str:
+    """Every number is the same, and so is the room that it takes."""
+    return re.sub(r"\s+", " ", re.sub(r"[─-]+", "-", re.sub(r"-?\d[\d,.]*", "0", line))).strip()
 
 
 def test_blocks_that_are_not_run_are_listed() -> None:
@@ -126,7 +157,9 @@ def test_blocks_that_are_not_run_are_listed() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_notes_are_understood(page: Path) -> None:
     for block in blocks(page):
-        assert not block.note or re.match(r"not run: |exit code \d+$|run with: |table: |end$", block.note), block.note
+        assert not block.note or re.match(
+            r"not run: |exit code \d+$|run with: |save as: |numbers vary$|table: |end$", block.note
+        ), block.note
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
@@ -146,8 +179,32 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_index_names_every_page() -> None:
-    index = (ROOT / "docs" / "index.md").read_text()
-    assert [page.name for page in PAGES[1:] if page.name != "index.md" and f"]({page.name})" not in index] == []
+    index = (DOCS / "index.md").read_text()
+    pages = [str(page.relative_to(DOCS)) for page in PAGES[1:]]
+    assert [page for page in pages if page != "index.md" and f"]({page})" not in index] == []
+
+
+def test_site_shows_every_page() -> None:
+    config = (ROOT / "mkdocs.yml").read_text()
+    shown = re.findall(r"^ +- .*: ([\w/-]+\.md)$", config, flags=re.MULTILINE)
+    assert sorted(shown) == sorted(str(page.relative_to(DOCS)) for page in PAGES[1:])
+
+
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="the site is built by Zensical: pip install 'omrl[docs]'")
+    for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(DOCS, tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    done = run(Block(0, "bash", "zensical build --strict", "", ""), tmp_path)
+    assert done.returncode == 0 and "warning" not in done.stdout.lower(), done.stdout
+    for page in PAGES[1:]:
+        assert (tmp_path / "site" / page.relative_to(DOCS)).with_suffix(".html").is_file(), page
+    reference = (tmp_path / "site" / "api.html").read_text()
+    assert [name for name in omrl.__all__ if f'id="omrl.{name}"' not in reference] == []
+    # Nothing that a reader's browser would fetch from elsewhere.
+    site = "".join(page.read_text() for page in (tmp_path / "site").rglob("*.html"))
+    assert re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"?https?://[^>]*>", site) == []
 
 
 def test_tables_are_those_of_the_raw_figures() -> None:
@@ -158,24 +215,23 @@ def test_tables_are_those_of_the_raw_figures() -> None:
     for page in PAGES:
         assert tables.fill(page.read_text()) == page.read_text(), f"{page.name}: run python tools/tables.py"
     shown = re.findall(r"<!-- table: ([\w-]+) -->", "".join(page.read_text() for page in PAGES))
-    assert sorted(shown) == sorted(tables.TABLES)
+    assert sorted(set(shown)) == sorted(tables.TABLES)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/families.md"])
-def test_families_are_listed_as_they_are(page: str) -> None:
-    text = (ROOT / page).read_text()
+def test_families_are_listed_as_they_are() -> None:
+    text = (DOCS / "families.md").read_text()
     for family in FAMILIES.values():
         split = family.splits["paper"]
         sides = "the same 2" if split.train == split.test else f"{len(split.train)} / {len(split.test)}"
         assert f"`{family.env_id}` | {len(family.tasks)} | {sides} |" in text, family.name
 
 
-def test_families_page_names_dimensions_and_parameters() -> None:
-    text = (ROOT / "docs" / "families.md").read_text()
+def test_families_pages_name_dimensions_and_parameters() -> None:
+    text = (DOCS / "families.md").read_text()
     for family in FAMILIES.values():
         row = f"| {family.obs_dim} | {family.act_dim} | {family.horizon} | {family.varies} |"
         assert any(f"`{family.env_id}`" in line and row in line for line in text.splitlines()), family.name
-        section = text.split(f"\n## {family.name}\n")[1].split("\n## ")[0]
+        section = (DOCS / "families" / f"{family.name}.md").read_text()
         assert all(f"`{parameter}" in section for parameter in family.parameters), family.name
         if family.best is not None:
             returns = [family.best(task) or 0.0 for task in family.tasks]
@@ -184,23 +240,49 @@ def test_families_page_names_dimensions_and_parameters() -> None:
 
 
 def test_format_page_names_every_key_and_array() -> None:
-    text = (ROOT / "docs" / "meta-dataset.md").read_text()
+    text = (DOCS / "meta-dataset.md").read_text()
     keys = [field.name for kind in (Manifest, TaskEntry) for field in dataclasses.fields(kind)]
     assert [key for key in [*keys, "checksum", *ARRAYS] if f"`{key}`" not in text] == []
     order = re.findall(r"^\| `(\w+)` \| (?:F32|I32|BOOL) \|", text, flags=re.MULTILINE)
     assert order == list(ARRAYS)
 
 
-def test_logs_page_names_every_flag_and_guess() -> None:
-    text = (ROOT / "docs" / "own-logs.md").read_text()
+def test_import_page_names_every_flag_and_guess() -> None:
+    text = (DOCS / "import.md").read_text()
     flags = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Import)]
     about_files = {"--src", "--dir", "--format"}
     assert [flag for flag in flags if flag not in about_files and f"`{flag}`" not in text] == []
     assert [name for names in GUESSES.values() for name in names if f"`{name}`" not in text] == []
 
 
+def test_focal_page_has_every_flag_preset_and_metric() -> None:
+    text = (DOCS / "focal.md").read_text()
+
+    def shown(value: object) -> str:
+        return (
+            " ".join(map(str, value))
+            if isinstance(value, tuple)
+            else f"{value:g}"
+            if type(value) is float
+            else str(value)
+        )
+
+    flags = {field.name.replace("_", "-"): shown(field.default) for field in dataclasses.fields(FOCALConfig)}
+    assert [flag for flag, default in flags.items() if f"| `--{flag}` | {default} |" not in text] == []
+    assert sorted(re.findall(r"^\| `--([\w-]+)` \|", text, flags=re.MULTILINE)) == sorted(flags)
+    presets = tomllib.loads((ROOT / "src" / "omrl" / "presets.toml").read_text())["focal"]
+    assert [name for name in presets if f"| `{name}`" not in text] == []
+    logged = {row["name"] for path in (ROOT / "results" / "focal").glob("*/metrics.csv") for row in read_rows(path)}
+    assert logged and [name for name in logged if f"| `{name}` |" not in text] == []
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def test_differences_page_has_the_presets() -> None:
-    text = (ROOT / "docs" / "differences.md").read_text()
+    text = (DOCS / "differences.md").read_text()
     configs = [preset(family)[0] for family in FAMILIES.values()]
     steps = sorted(config.steps for config in configs)
     counts = sorted(len(config.checkpoints) for config in configs)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 
 import pytest
 import torch
@@ -160,13 +159,6 @@ def test_info_has_one_value_per_learner():
     for i in range(3):
         _, expected = toy_loss(row(fresh.params, i), row(fresh.targets, i), row(batch, i), row(noise, i))
         assert_close(info["error"][i], expected["error"])
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on CPU")
-def test_compiled_equals_eager():
-    eager, compiled = trained([1, 2]), trained([1, 2], mode="compiled")
-    for name, tensor in eager.state().items():
-        torch.testing.assert_close(compiled.state()[name], tensor, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -1,4 +1,4 @@
-"""Meta-batches from files that stay on disk: the same rows as in memory, a pure function of seed and step."""
+"""Meta-batches: from files that stay on disk the same rows as in memory, a pure function of seed and step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from omrl import sampling
-from omrl.data import MetaDataset
+from omrl.data import MetaDataset, Tensors
 from omrl.errors import OmrlError
 from omrl.sampling import MetaSampler, Normalisation, OnDisk, StreamedSampler, fits, make_sampler, next_actions
 
@@ -294,3 +294,62 @@ def test_a_captured_graph_reads_the_batch_that_was_prepared(dataset):
         assert all(torch.equal(found[name].cpu(), wanted[name]) for name in wanted)
     here.close()
     there.close()
+
+
+# -- data in memory ----------------------------------------------------------------------------------------------------
+
+
+def tensors(tasks=4, rows=6):
+    """Rows that say where they come from: obs = (task, row)."""
+    task, row = np.meshgrid(np.arange(tasks), np.arange(rows), indexing="ij")
+    obs = torch.tensor(np.stack([task, row], -1), dtype=torch.float32)
+    episode, step = torch.tensor(row // 3, dtype=torch.int32), torch.tensor(row % 3, dtype=torch.int32)
+    return Tensors(
+        obs=obs,
+        act=obs[..., 1:] / 10,
+        rew=obs[..., 1],
+        next_obs=obs + 0.5,
+        term=torch.zeros(tasks, rows, dtype=torch.bool),
+        episode=episode,
+        step=step,
+        length=torch.tensor([rows, rows, rows - 1, rows][:tasks]),
+    )
+
+
+PLAIN = Normalisation(torch.zeros(2), torch.ones(2))
+
+
+def test_a_meta_batch_has_different_tasks_and_rows_of_its_own_task():
+    sampler = MetaSampler(tensors(), PLAIN, learners=3, meta_batch=3, batch_size=50, context_size=20)
+    batch = sampler.draw(torch.Generator().manual_seed(0))
+    task = batch["obs"][..., 0]
+    assert task.shape == (3, 3, 50)
+    assert (task == task[..., :1]).all()
+    for learner in task[..., 0]:
+        assert len(set(learner.tolist())) == 3
+    assert (batch["context"][..., 0] == task[..., :1, None]).all()
+    assert batch["context"].shape == (3, 3, 2, 20, 2 + 1 + 1 + 2)
+    assert (batch["next_obs"] == batch["obs"] + 0.5).all()
+    short = batch["obs"][..., 1][task == 2]
+    assert short.max() == 4  # the shorter task's padding is never drawn
+
+
+def test_fewer_tasks_than_the_meta_batch_give_more_rows_each():
+    sampler = MetaSampler(tensors(tasks=2), PLAIN, learners=1, meta_batch=4, batch_size=8, context_size=2)
+    assert sampler.draw(torch.Generator())["obs"].shape == (1, 2, 16, 2)
+    assert sampler.transitions_per_update == 32
+
+
+def test_the_next_action_is_the_following_one_of_the_same_episode():
+    act, there = next_actions(tensors(tasks=3))
+    assert there[0].tolist() == [1, 1, 0, 1, 1, 0]
+    assert there[2].tolist() == [1, 1, 0, 1, 0, 0]  # five rows: the last of them has no successor
+    assert act[0, :, 0].tolist() == pytest.approx([0.1, 0.2, 0, 0.4, 0.5, 0])
+
+
+def test_normalisation_is_that_of_the_rows_without_the_padding():
+    data = tensors(tasks=3)
+    found = Normalisation.of(data)
+    rows = torch.cat([data.obs[i, :n] for i, n in enumerate(data.length.tolist())])
+    torch.testing.assert_close(found.mean, rows.mean(0))
+    torch.testing.assert_close(found.std, rows.std(0))

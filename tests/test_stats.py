@@ -50,3 +50,34 @@ def test_probability_of_improvement_by_hand() -> None:
 def test_normalised_scores_are_0_for_random_and_1_for_the_expert() -> None:
     assert stats.normalised(-300, -300, -20) == 0
     assert stats.normalised(-20, -300, -20) == 1
+
+
+def test_paired_difference_by_hand() -> None:
+    # Differences of two runs and two tasks: [[1, 3], [1, 3]]; runs agree, so only tasks spread: 1, 2 or 3.
+    ours, theirs = np.array([[5.0, 7.0], [6.0, 8.0]]), np.array([[4.0, 4.0], [5.0, 5.0]])
+    found = stats.paired_difference(ours, theirs, np.random.default_rng(0))
+    assert (found.value, found.low, found.high) == (2.0, 1.0, 3.0)
+
+
+def test_paired_difference_of_what_differs_by_a_constant_has_no_width() -> None:
+    scores = np.random.default_rng(0).normal(size=(3, 5))
+    found = stats.paired_difference(scores + 2, scores, np.random.default_rng(1))
+    assert found.value == pytest.approx(2) and found.low == pytest.approx(2) and found.high == pytest.approx(2)
+
+
+def test_paired_difference_counts_a_bad_run_as_bad_in_all_tasks() -> None:
+    ours = np.array([[-1.0] * 50, [1.0] * 50, [1.0] * 50])
+    found = stats.paired_difference(ours, np.zeros((3, 50)), np.random.default_rng(0))
+    assert found.low == -1.0 and found.high == 1.0
+
+
+def test_interval_of_a_paired_difference_is_the_normal_one_for_many_runs() -> None:
+    scores = np.random.default_rng(0).normal(size=(2000, 1))
+    found = stats.paired_difference(scores, np.zeros_like(scores), np.random.default_rng(1))
+    half = 1.96 * scores.std() / np.sqrt(2000)
+    assert found.low == pytest.approx(scores.mean() - half, abs=0.15 * half)
+
+
+def test_paired_difference_needs_pairs() -> None:
+    with pytest.raises(ValueError, match="no pairs"):
+        stats.paired_difference(np.zeros((2, 3)), np.zeros((3, 3)), np.random.default_rng(0))

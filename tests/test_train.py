@@ -1,67 +1,29 @@
-"""Training end to end on a small dataset: the run folder, resuming, evaluation, bad arguments."""
+"""Training end to end on a small dataset: the run folder, resuming, what is logged, seeds that fail."""
 
 from __future__ import annotations
 
-import csv
 import json
+import signal
+import struct
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-import omrl
-from omrl import evaluation
-from omrl.data import MetaDataset, Tensors
+from omrl import evaluation, sampling, training
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 from omrl.run import Run
-from omrl.sampling import MetaSampler, Normalisation, next_actions
-from omrl.training import Learner, Train, Trained, run
+from omrl.training import Learner, Trained
+from training_helpers import metrics, pumps, train, walks
 
-SMALL = ("hidden=8,8", "encoder_hidden=8,8", "batch_size=8", "context_size=4", "meta_batch=3", "latent_dim=2")
-
-
-def rollout(family, task, rng, episodes=4, steps=30):
-    """Random walks of a task, logged as the format asks."""
-    simulator = family.simulator([task] * episodes)
-    simulator.reset(range(episodes), [rng] * episodes)
-    log = []
-    for _ in range(steps):
-        obs, act = simulator.observe(), rng.uniform(-1, 1, (episodes, 2)).astype(np.float32)
-        step = simulator.step(act)
-        row = {"observations": obs, "actions": act, "rewards": step.rewards, "next_observations": step.obs}
-        log.append({**row, **step.extras})
-    stacked = {name: np.stack([row[name] for row in log], axis=1) for name in log[0]}  # [episode, step, ...]
-    return {
-        **{name: values.reshape(episodes * steps, *values.shape[2:]) for name, values in stacked.items()},
-        "terminations": np.zeros(episodes * steps, dtype=bool),
-        "truncations": np.arange(episodes * steps) % steps == steps - 1,
-        "episode": np.repeat(np.arange(episodes), steps),
-        "step": np.tile(np.arange(steps), episodes),
-    }
-
-
-def walks(family, folder):
-    """A dataset of five tasks, two of them for testing."""
-    rng = np.random.default_rng(0)
-    tasks = family.tasks[:: len(family.tasks) // 5][:5]
-    names = [task.name for task in tasks]
-    dataset = MetaDataset.from_arrays(
-        {task.name: rollout(family, task, rng) for task in tasks},
-        action_low=[-1, -1],
-        action_high=[1, 1],
-        varies=family.varies,
-        split={"train": names[:3], "test": names[3:]},
-        params={task.name: dict(task.params) for task in tasks},
-        family=family.name,
-        horizon=family.horizon,
-    )
-    dataset.save(folder)
-    return folder
+# Two draws in an update: one for the discriminator alone.
+TWO_DRAWS = {"regularisation": "policy", "g_steps": 2}
 
 
 @pytest.fixture(scope="module")
@@ -69,274 +31,351 @@ def data(tmp_path_factory):
     return walks(FAMILIES["sparse-point-robot"], tmp_path_factory.mktemp("data") / "walks")
 
 
-def arguments(data, out, **changes):
-    base = Train("focal", data, out, set=SMALL, seeds=2, steps=12, level="mixed", log_every=4, save_every=5)
-    return replace(base, **changes)
+@pytest.fixture(scope="module")
+def windy(tmp_path_factory):
+    """A family whose rewards are never zero."""
+    return walks(FAMILIES["point-robot-wind"], tmp_path_factory.mktemp("data") / "windy")
+
+
+def checkpoint(folder):
+    return Run.open(folder).load()
+
+
+def params(folder):
+    return checkpoint(folder)[1]["params"]
+
+
+def same_files(one, other, *names):
+    for name in names or ("checkpoints/step-0000012.safetensors", "metrics.csv", "config.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+class Cut(Exception):
+    """Something that ends a run in the middle."""
+
+
+def cut_at(monkeypatch, call):
+    """Make the draw of that number fail."""
+    draw, calls = Learner._draw, []
+
+    def failing(self, generator):
+        calls.append(1)
+        if len(calls) == call:
+            raise Cut
+        return draw(self, generator)
+
+    monkeypatch.setattr(Learner, "_draw", failing)
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_a_folder_that_a_person_can_open(data, tmp_path):
-    run(arguments(data, tmp_path / "run"))
+    folder = train(data, tmp_path / "run", seed=7)
+    assert folder.folder == tmp_path / "run"
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["hyperparameters"]["gamma"] == 0.9  # the paper's preset of the family
-    assert config["hyperparameters"]["hidden"] == [8, 8]  # what --set changed
-    with (tmp_path / "run" / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    assert config["hyperparameters"]["hidden"] == [8, 8]  # what was given
+    assert config["stream"] is False
+    rows = metrics(tmp_path / "run")
     assert {int(row["step"]) for row in rows} == {4, 8, 12}
-    assert {row["seed"] for row in rows} == {"0", "1"}
+    assert {row["seed"] for row in rows} == {"7", "8"}
     assert all(int(row["transitions"]) == int(row["step"]) * 3 * 8 for row in rows)
     assert np.isfinite([float(row["value"]) for row in rows]).all()
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["versions"]["torch"]
 
 
-def test_an_interrupted_run_ends_with_the_same_bytes(data, tmp_path, monkeypatch):
-    run(arguments(data, tmp_path / "whole"))
-    step = Learner._draw
-    calls = []
-
-    def interrupted(self, generator):
-        calls.append(1)
-        if len(calls) == 9:
-            raise KeyboardInterrupt
-        return step(self, generator)
-
-    monkeypatch.setattr(Learner, "_draw", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(arguments(data, tmp_path / "cut"))
-    monkeypatch.setattr(Learner, "_draw", step)
-    run(arguments(data, tmp_path / "cut"))
-    for name in ("checkpoints/step-0000012.safetensors", "metrics.csv", "config.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+def test_the_seed_decides_the_bytes(data, tmp_path):
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        train(data, tmp_path / name, seed=seed, steps=5)
+    assert torch.equal(params(tmp_path / "one"), params(tmp_path / "same"))
+    assert not torch.equal(params(tmp_path / "one")[1], params(tmp_path / "other")[0])
 
 
 def test_other_arguments_do_not_touch_a_run(data, tmp_path):
-    run(arguments(data, tmp_path / "run", steps=5))
+    train(data, tmp_path / "run", steps=5)
     before = (tmp_path / "run" / "config.json").read_bytes()
     with pytest.raises(OmrlError, match="another steps"):
-        run(arguments(data, tmp_path / "run", steps=6))
+        train(data, tmp_path / "run", steps=6)
     assert (tmp_path / "run" / "config.json").read_bytes() == before
-    run(arguments(data, tmp_path / "run", steps=6, force=True))
-    assert Run.open(tmp_path / "run").load()[0] == 6
+    # Neither asking what would run nor data that cannot be read costs the old run.
+    assert train(data, tmp_path / "run", steps=6, force=True, dry_run=True) is None
+    with pytest.raises(OmrlError, match="no level 'expert'"):
+        train(data, tmp_path / "run", level="expert", force=True)
+    assert checkpoint(tmp_path / "run")[0] == 5
+    train(data, tmp_path / "run", steps=6, force=True)
+    assert checkpoint(tmp_path / "run")[0] == 6
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"algorithm": "nope"}, "no algorithm 'nope'"),
-        ({"algorithm": "no.module:Thing"}, "cannot be loaded"),
-        ({"preset": "nope"}, "no preset 'nope'"),
-        ({"set": ("nope=1",)}, "--set takes name=value"),
-        ({"set": ("gamma=blue",)}, "cannot be 'blue'"),
-        ({"set": ("power=cubic",)}, "cannot be 'cubic'"),
-        ({"seeds": 0}, "--seeds must be at least 1"),
-        ({"level": "expert"}, "no level 'expert'"),
-        ({"device": "tpu"}, "no device 'tpu'"),
-    ],
-)
-def test_bad_arguments_get_one_sentence_and_leave_no_run(data, tmp_path, changes, message):
-    with pytest.raises(OmrlError, match=message):
-        run(arguments(data, tmp_path / "run", **changes))
-    assert not (tmp_path / "run").exists()
+def test_a_folder_that_is_no_run_is_left_alone(data, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("words")
+    for force in (False, True):
+        with pytest.raises(OmrlError, match="is not a run"):
+            train(data, tmp_path / "thesis", force=force)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "words"
 
 
-def test_evaluation_scores_every_seed_task_and_episode(data, tmp_path):
-    run(arguments(data, tmp_path / "run"))
-    found = evaluation.evaluate(tmp_path / "run", context=10, episodes=3)
-    with (tmp_path / "run" / "scores.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    tasks = MetaDataset.open(data).split["test"]
-    assert len(rows) == 2 * len(tasks) * 3 and {row["task"] for row in rows} == set(tasks)
-    assert found["mean"]["value"] == pytest.approx(np.mean([float(row["return"]) for row in rows]))
-    assert evaluation.evaluate(tmp_path / "run", context=10, episodes=3) == found
+def test_the_two_newest_checkpoints_are_kept(data, tmp_path):
+    train(data, tmp_path / "run", save_every=3, steps=13)
+    saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert saved == ["latest", "step-0000012.safetensors", "step-0000013.safetensors"]
+    assert checkpoint(tmp_path / "run")[0] == 13
 
 
-def test_given_context_returns_are_those_of_the_gymnasium_environment(tmp_path):
-    family = FAMILIES["point-robot-wind"]  # its rewards are never zero
-    data = walks(family, tmp_path / "walks")
-    folder = run(arguments(data, tmp_path / "run", seeds=1))
-    learner = Trained(folder)
-    view = MetaDataset.open(data).select(MetaDataset.open(data).split["test"])
-    found = evaluation.given_context(learner, view, context=10, episodes=1, seed=0)[0, :, 0]
-    contexts = evaluation.draw_contexts(learner, view, 10, 0)
-    params = {name: value[0] for name, value in learner.population.params.items()}
-    for t, task in enumerate(view.tasks):
-        env = family.make(task)
-        obs, _ = env.reset(seed=0)
-        z = learner.algorithm.infer(params, contexts[0, t : t + 1])
-        total, done = 0.0, False
-        while not done:
-            with torch.no_grad():
-                act = learner.algorithm.act(params, learner.normalise(torch.from_numpy(obs)[None]), z)
-            obs, reward, terminated, truncated, _ = env.step(act[0].numpy())
-            total, done = total + reward, terminated or truncated
-        assert total < -1
-        assert found[t] == pytest.approx(total, abs=1e-4)
+def test_checkpoints_of_very_long_runs_are_in_the_order_of_their_steps(tmp_path):
+    run = Run.create(tmp_path / "run", {"seed": 0})
+    for step in (9_990_000, 9_995_000, 10_000_000, 10_005_000):
+        run.save(step, {"params": torch.full((1,), float(step))})
+        assert run.load()[0] == step
+    saved = {path.name for path in (run.folder / "checkpoints").glob("step-*")}
+    assert saved == {"step-10000000.safetensors", "step-10005000.safetensors"}
 
 
-# -- meta-batches ------------------------------------------------------------------------------------------------------
+def test_timings_say_where_the_time_went(windy, tmp_path):
+    train(windy, tmp_path / "run", eval_every=5)
+    timings = json.loads((tmp_path / "run" / "timings.json").read_text())
+    assert set(timings["seconds"]) == {"updates", "logging", "evaluation", "saving"}
+    assert all(value > 0 for value in timings["seconds"].values())
+    total = sum(timings["seconds"].values())
+    assert timings["share_in_updates"] == pytest.approx(timings["seconds"]["updates"] / total)
+    before = (tmp_path / "run" / "timings.json").read_bytes()
+    train(windy, tmp_path / "run", eval_every=5)  # it is finished: nothing runs
+    assert (tmp_path / "run" / "timings.json").read_bytes() == before
 
 
-def tensors(tasks=4, rows=6):
-    """Rows that say where they come from: obs = (task, row)."""
-    task, row = np.meshgrid(np.arange(tasks), np.arange(rows), indexing="ij")
-    obs = torch.tensor(np.stack([task, row], -1), dtype=torch.float32)
-    episode, step = torch.tensor(row // 3, dtype=torch.int32), torch.tensor(row % 3, dtype=torch.int32)
-    return Tensors(
-        obs=obs,
-        act=obs[..., 1:] / 10,
-        rew=obs[..., 1],
-        next_obs=obs + 0.5,
-        term=torch.zeros(tasks, rows, dtype=torch.bool),
-        episode=episode,
-        step=step,
-        length=torch.tensor([rows, rows, rows - 1, rows][:tasks]),
-    )
+# -- going on ----------------------------------------------------------------------------------------------------------
 
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from training_helpers import train
+from omrl import files, run
+from omrl.training import Learner
+calls = []
 
-PLAIN = Normalisation(torch.zeros(2), torch.ones(2))
+def once(function, name, number):
+    def killed(*args):
+        calls.append(name)
+        if calls.count(name) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args)
+    return killed
 
-
-def test_a_meta_batch_has_different_tasks_and_rows_of_its_own_task():
-    sampler = MetaSampler(tensors(), PLAIN, learners=3, meta_batch=3, batch_size=50, context_size=20)
-    batch = sampler.draw(torch.Generator().manual_seed(0))
-    task = batch["obs"][..., 0]
-    assert task.shape == (3, 3, 50)
-    assert (task == task[..., :1]).all()
-    for learner in task[..., 0]:
-        assert len(set(learner.tolist())) == 3
-    assert (batch["context"][..., 0] == task[..., :1, None]).all()
-    assert batch["context"].shape == (3, 3, 2, 20, 2 + 1 + 1 + 2)
-    assert (batch["next_obs"] == batch["obs"] + 0.5).all()
-    short = batch["obs"][..., 1][task == 2]
-    assert short.max() == 4  # the shorter task's padding is never drawn
-
-
-def test_fewer_tasks_than_the_meta_batch_give_more_rows_each():
-    sampler = MetaSampler(tensors(tasks=2), PLAIN, learners=1, meta_batch=4, batch_size=8, context_size=2)
-    assert sampler.draw(torch.Generator())["obs"].shape == (1, 2, 16, 2)
-    assert sampler.transitions_per_update == 32
-
-
-def test_the_next_action_is_the_following_one_of_the_same_episode():
-    act, there = next_actions(tensors(tasks=3))
-    assert there[0].tolist() == [1, 1, 0, 1, 1, 0]
-    assert there[2].tolist() == [1, 1, 0, 1, 0, 0]  # five rows: the last of them has no successor
-    assert act[0, :, 0].tolist() == pytest.approx([0.1, 0.2, 0, 0.4, 0.5, 0])
-
-
-def test_normalisation_is_that_of_the_rows_without_the_padding():
-    data = tensors(tasks=3)
-    found = Normalisation.of(data)
-    rows = torch.cat([data.obs[i, :n] for i, n in enumerate(data.length.tolist())])
-    torch.testing.assert_close(found.mean, rows.mean(0))
-    torch.testing.assert_close(found.std, rows.std(0))
-
-
-# -- adapting ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    run(arguments(data, folder))
-    return folder
-
-
-def test_adapting_equals_what_evaluation_does(data, trained):
-    dataset = MetaDataset.open(data)
-    task = dataset.split["test"][0]
-    rows = dataset.rows(task)
-    policy = omrl.load(trained).adapt(rows, seed=1)
-    learner = Trained(Run.open(trained))
-    params = learner.params(1)
-    z = learner.algorithm.infer(params, learner.contexts(rows)[None])
-    obs = np.array([0.3, -0.2], dtype=np.float32)
-    wanted = learner.algorithm.act(params, learner.normalise(torch.from_numpy(obs)[None]), z)[0]
-    np.testing.assert_allclose(policy.act(obs), wanted.detach().numpy(), atol=1e-6)
-    np.testing.assert_allclose(policy.z, z.detach().numpy(), rtol=1e-6)
-
-
-def test_a_policy_acts_on_one_observation_or_many_and_takes_tuples_or_arrays(data, trained):
-    dataset = MetaDataset.open(data)
-    rows = dataset.rows(0)
-    columns = [rows[name] for name in ("observations", "actions", "rewards", "next_observations")]
-    policy = omrl.load(trained).adapt(rows)
-    same = omrl.load(trained).adapt(list(zip(*columns, strict=True)))
-    many = policy.act(rows["observations"][:5])
-    assert many.shape == (5, 2) and (np.abs(many) <= 1).all()
-    np.testing.assert_allclose(policy.act(rows["observations"][3]), many[3], rtol=1e-5)
-    np.testing.assert_allclose(same.act(rows["observations"][:5]), many, rtol=1e-5)
-
-
-def test_actions_come_back_in_the_units_of_the_logs(tmp_path):
-    rng = np.random.default_rng(0)
-    logs = {
-        f"pump-{i}": {
-            "observations": rng.normal(size=(40, 3)),
-            "actions": rng.uniform(10, 90, size=(40, 1)),
-            "rewards": rng.normal(size=40),
-            "next_observations": rng.normal(size=(40, 3)),
-            "terminations": np.zeros(40, dtype=bool),
-            "truncations": np.arange(40) == 39,
-            "episode": np.zeros(40, dtype=int),
-            "step": np.arange(40),
-        }
-        for i in range(3)
-    }
-    names = list(logs)
-    split = {"train": names[:2], "test": names[2:]}
-    MetaDataset.from_arrays(logs, action_low=[0], action_high=[100], varies="dynamics", split=split).save(
-        tmp_path / "pumps"
-    )
-    folder = run(arguments(tmp_path / "pumps", tmp_path / "run"))  # no family: the algorithm's defaults
-    policy = omrl.load(folder.folder).adapt(logs["pump-2"])
-    assert 20 < policy.act([0.0, 0.0, 0.0])[0] < 80  # an untrained policy stays near the middle of its range
-    with pytest.raises(OmrlError, match="without a simulator"):
-        evaluation.evaluate(folder.folder)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rewards": None}, "no 'rewards'"),
-        ({"observations": np.zeros((4, 5))}, r"observations must have shape \[..., 2\]"),
-        ({"actions": np.zeros((4, 2, 2))}, "actions must have shape"),
-        ({"rewards": np.array([0, 1, np.nan, 0])}, "rewards has a value that is not finite in row 2"),
-        ({"rewards": np.zeros(3)}, "differ in length"),
-        ({"observations": np.zeros((0, 2))}, "observations is empty"),
-        ({"observations": "pump"}, "observations must be numbers"),
-    ],
-)
-def test_a_bad_context_gets_one_sentence(trained, change, message):
-    context = {
-        "observations": np.zeros((4, 2)),
-        "actions": np.zeros((4, 2)),
-        "rewards": np.zeros(4),
-        "next_observations": np.zeros((4, 2)),
-    } | change
-    with pytest.raises(OmrlError, match=message):
-        omrl.load(trained).adapt({name: value for name, value in context.items() if value is not None})
-
-
-@pytest.mark.parametrize("transitions", [[], 3, [(1, 2)], "text"])
-def test_a_context_of_another_kind_gets_one_sentence(trained, transitions):
-    with pytest.raises(OmrlError):
-        omrl.load(trained).adapt(transitions)
-
-
-def test_adapting_and_acting_need_no_simulator(data, trained, tmp_path):
-    code = f"""
-import sys
-for name in ("gymnasium", "mujoco"):
-    sys.modules[name] = None
-import numpy as np, omrl
-rows = omrl.MetaDataset.open({str(data)!r}).rows(0)
-print(omrl.load({str(trained)!r}).adapt(rows).act([0.0, 0.0]).shape)
+{patch}
+train({data!r}, {out!r}, regularisation="policy", g_steps=2)
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert found.stdout.strip() == "(2,)", found.stderr
+MOMENTS = {
+    "in the middle of an update": "Learner._draw = once(Learner._draw, 'draw', 18)",
+    # The second checkpoint is there under its temporary name.
+    "before a checkpoint is whole": "files.os.fsync = once(os.fsync, 'fsync', 5)",
+}
 
 
-def test_the_example_adapts_to_an_unseen_task(data, trained):
-    example = Path(__file__).parents[1] / "examples" / "adapt.py"
-    found = subprocess.run([sys.executable, example, trained], capture_output=True, text=True)
-    assert MetaDataset.open(data).split["test"][0] in found.stdout, found.stderr
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_ends_with_the_same_bytes(data, tmp_path, moment):
+    code = KILLED.format(
+        tests=str(Path(__file__).parent), data=str(data), out=str(tmp_path / "cut"), patch=MOMENTS[moment]
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    assert checkpoint(tmp_path / "cut")[0] == 5
+    assert max(int(row["step"]) for row in metrics(tmp_path / "cut")) == 8  # logged after the checkpoint
+    with (tmp_path / "cut" / "metrics.csv").open("a") as file:
+        file.write("8,192,0,dml_lo")  # a row that was cut short
+    train(data, tmp_path / "cut", **TWO_DRAWS)
+    train(data, tmp_path / "whole", **TWO_DRAWS)
+    same_files(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_a_streamed_run_goes_on_with_the_same_bytes(data, tmp_path, monkeypatch):
+    train(data, tmp_path / "whole", stream=True, **TWO_DRAWS)
+    assert Run.open(tmp_path / "whole").config["stream"] is True
+    with monkeypatch.context() as patch:
+        cut_at(patch, 18)
+        with pytest.raises(Cut):
+            train(data, tmp_path / "cut", stream=True, **TWO_DRAWS)
+    assert checkpoint(tmp_path / "cut")[0] == 5
+    train(data, tmp_path / "cut", **TWO_DRAWS)  # it goes on from disk, as it began
+    same_files(tmp_path / "cut", tmp_path / "whole")
+    train(data, tmp_path / "memory", **TWO_DRAWS)
+    assert not torch.equal(params(tmp_path / "memory"), params(tmp_path / "whole"))  # other batches
+
+
+def test_data_that_does_not_fit_is_streamed_and_a_run_goes_on_as_it_began(data, tmp_path, monkeypatch):
+    train(data, tmp_path / "began-in-memory", steps=5)
+    monkeypatch.setattr(sampling, "fits", lambda *_: False)
+    train(data, tmp_path / "run", steps=5)
+    assert Run.open(tmp_path / "run").config["stream"] is True
+    train(data, tmp_path / "began-in-memory", steps=5)
+    with pytest.raises(OmrlError, match="another stream"):
+        train(data, tmp_path / "began-in-memory", steps=5, stream=True)
+
+
+# -- the learning curve ------------------------------------------------------------------------------------------------
+
+
+def test_the_return_on_unseen_tasks_is_logged_as_evaluation_gives_it(windy, tmp_path):
+    train(windy, tmp_path / "run", eval_every=5, seed=3)
+    rows = [row for row in metrics(tmp_path / "run") if row["name"] == "return"]
+    assert [(row["step"], row["seed"]) for row in rows] == [(s, p) for s in ("5", "10", "12") for p in ("3", "4")]
+    dataset = MetaDataset.open(windy)
+    unseen = dataset.select(dataset.split["test"])
+    for step in (5, 10, 12):
+        shorter = train(windy, tmp_path / f"until-{step}", steps=step, seed=3)
+        wanted = evaluation.given_context(Trained(shorter), unseen, evaluation.CONTEXT_ROWS, episodes=1, seed=0)
+        found = [float(row["value"]) for row in rows if row["step"] == str(step)]
+        assert found == pytest.approx(wanted.mean((1, 2)), rel=1e-4)
+        assert max(found) < -1
+        assert not any(row["name"] == "return" for row in metrics(tmp_path / f"until-{step}"))
+    # Looking does not change what is learned.
+    same_files(tmp_path / "run", tmp_path / "until-12", "checkpoints/step-0000012.safetensors")
+
+
+def test_without_a_simulator_there_is_no_return_to_log(tmp_path):
+    pumps(tmp_path / "pumps")
+    train(tmp_path / "pumps", tmp_path / "run", eval_every=2, steps=4)
+    assert {row["name"] for row in metrics(tmp_path / "run")} >= {"q", "alive"}
+    assert not any(row["name"] == "return" for row in metrics(tmp_path / "run"))
+
+
+# -- seeds that fail ---------------------------------------------------------------------------------------------------
+
+SPOILED = 6  # the update that meets a number that is not finite
+
+
+def spoil(monkeypatch, draw_of_update, *names):
+    """Make numbers of the second learner not finite in one draw of one update, of two each."""
+    draw, calls = Learner._draw, []
+
+    def spoiled(self, generator):
+        calls.append(1)
+        batch, noise = draw(self, generator)
+        if len(calls) == 2 * (SPOILED - 1) + draw_of_update:
+            batch = {name: value.clone() for name, value in batch.items()}
+            for name in names:
+                batch[name][1, 0, 0] = float("nan")
+        return batch, noise
+
+    monkeypatch.setattr(Learner, "_draw", spoiled)
+
+
+@pytest.mark.parametrize(
+    ("draw_of_update", "names"),
+    [(1, ("act",)), (2, ("rew", "rew_dense"))],
+    ids=["the discriminator's own step", "the step of all"],
+)
+def test_a_seed_that_fails_keeps_its_last_good_state_and_the_others_go_on(
+    data, tmp_path, monkeypatch, capfd, draw_of_update, names
+):
+    options = {**TWO_DRAWS, "seed": 3, "log_every": 2}
+    train(data, tmp_path / "whole", **options)
+    train(data, tmp_path / "good", **options, steps=SPOILED - 1)
+    assert "not finite" not in capfd.readouterr().err
+    with monkeypatch.context() as patch:
+        spoil(patch, draw_of_update, *names)
+        train(data, tmp_path / "run", **options)
+    printed = capfd.readouterr().err
+    assert printed.count("warning: seed 4 met a number that is not finite and stopped") == 1
+    assert printed.count("warning") == 1
+    found = params(tmp_path / "run")
+    assert torch.equal(found[0], params(tmp_path / "whole")[0])
+    kept = params(tmp_path / "good")[1]
+    if draw_of_update == 1:
+        assert torch.equal(found[1], kept)
+    else:
+        # Of this update the discriminator's own step was good.
+        before = Trained(Run.open(tmp_path / "good")).params(1)
+        after = Trained(Run.open(tmp_path / "run")).params(1)
+        moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+        assert moved == {"g"}
+    alive = {
+        (row["step"], row["seed"]): float(row["value"]) for row in metrics(tmp_path / "run") if row["name"] == "alive"
+    }
+    assert alive == {
+        (str(step), seed): float(seed == "3" or step < SPOILED) for step in range(2, 13, 2) for seed in "34"
+    }
+    # It still adapts, by what it knew.
+    rows = MetaDataset.open(data).rows(0)
+    assert np.isfinite(Trained(Run.open(tmp_path / "run")).adapt(rows, seed=1).act([0.0, 0.0])).all()
+
+
+def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch, capfd):
+    train(data, tmp_path / "usual", steps=8)
+    assert "Q has passed" not in capfd.readouterr().err
+    monkeypatch.setattr(training, "LARGE_Q", 1e-9)
+    train(data, tmp_path / "run", steps=8)
+    printed = capfd.readouterr().err
+    for seed in (0, 1):
+        assert printed.count(f"warning: seed {seed}'s Q has passed 1e-09; raise alpha, or lower critic_lr") == 1
+    same_files(tmp_path / "usual", tmp_path / "run", "checkpoints/step-0000008.safetensors")  # and it goes on
+
+
+@pytest.mark.parametrize(
+    ("values", "warned"),
+    [
+        ({"alive": [1.0, 1.0], "q": [9e5, -9e5]}, []),
+        ({"alive": [1.0, 1.0], "q": [2.0, -2e6]}, ["seed 6's Q"]),
+        ({"alive": [0.0, 1.0], "q": [float("nan"), 2e6]}, ["seed 5 met", "seed 6's Q"]),
+        ({"alive": [1.0, 0.0]}, ["seed 6 met"]),  # an algorithm without a q
+    ],
+)
+def test_warnings_name_the_seed(values, warned):
+    learner = SimpleNamespace(run=SimpleNamespace(config={"seed": 5}), population=SimpleNamespace(size=2))
+    found = Learner._warnings(learner, values)
+    assert len(found) == len(warned) and all(f.startswith(w) for f, w in zip(found, warned, strict=True))
+
+
+# -- TensorBoard -------------------------------------------------------------------------------------------------------
+
+
+def events(folder):
+    """Steps and values by tag that TensorBoard shows: a restart hides what came at or after its step."""
+    from tensorboardX.proto import event_pb2
+
+    shown: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted((folder / "events").iterdir()):
+        content, place = path.read_bytes(), 0
+        while place < len(content):
+            (length,) = struct.unpack_from("<Q", content, place)
+            event = event_pb2.Event.FromString(content[place + 12 : place + 12 + length])
+            place += 16 + length
+            if event.session_log.status == event_pb2.SessionLog.START:
+                shown = {tag: [point for point in points if point[0] < event.step] for tag, points in shown.items()}
+            for value in event.summary.value:
+                shown.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return shown
+
+
+def assert_events_are_metrics(folder):
+    wanted: dict[str, list[tuple[int, float]]] = {}
+    for row in metrics(folder):
+        wanted.setdefault(f"{row['name']}/seed-{row['seed']}", []).append((int(row["step"]), float(row["value"])))
+    found = events(folder)
+    assert found.keys() == wanted.keys() and len(wanted) > 5
+    for tag, points in wanted.items():
+        np.testing.assert_allclose(found[tag], points, rtol=1e-4, err_msg=tag)
+
+
+@pytest.mark.parametrize("save_every", [5, 50], ids=["from a checkpoint", "from the beginning"])
+def test_tensorboard_shows_the_metrics_once_even_of_a_run_that_was_cut(windy, tmp_path, monkeypatch, save_every):
+    pytest.importorskip("tensorboardX")
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        cut_at(patch, 10)
+        with pytest.raises(Cut):
+            train(windy, folder, seed=3, save_every=save_every, eval_every=6)
+    assert_events_are_metrics(folder)
+    (first,) = (folder / "events").iterdir()
+    first.rename(first.with_name("events.out.tfevents.1"))  # names have seconds: two runs of one test may share them
+    train(windy, folder, seed=3, save_every=save_every, eval_every=6)
+    assert len(list((folder / "events").iterdir())) == 2
+    assert_events_are_metrics(folder)
+    assert [step for step, _ in events(folder)["return/seed-4"]] == [6, 12]
+
+
+def test_training_needs_no_tensorboard(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    train(data, tmp_path / "run", steps=4)
+    assert not (tmp_path / "run" / "events").exists()
+    assert len(metrics(tmp_path / "run")) > 5

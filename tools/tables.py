@@ -1,4 +1,4 @@
-"""Write the tables of docs/*.md from the raw figures in results/.
+"""Write the tables of README.md and docs/ from the raw figures in results/.
 
     python tools/tables.py            bring the tables up to date
     python tools/tables.py --check    exit with 1 if one is not
@@ -147,8 +147,83 @@ def half_precision(figures: Any) -> str:
     return table(("family", "tasks", "half", "single", "difference ± standard error over tasks"), rows)
 
 
-# The name of a table is also the name of its raw file.
-TABLES: dict[str, Callable[[Any], str]] = {
+def focal(figures: Any) -> str:
+    """FOCAL on test tasks (tools/focal_results.py)."""
+    rows = []
+    for row in figures:
+        digits = 2 if abs(row["expert"]) < 100 else 0
+        mean, iqm = row["mean"], row["iqm"]
+        rows.append(
+            [
+                row["family"],
+                f"{row['preset']}, {row['level']}",
+                f"{row['updates']:,}",
+                f"{row['seeds']}",
+                f"{mean['value']:.{digits}f} [{mean['low']:.{digits}f}, {mean['high']:.{digits}f}]",
+                f"{iqm['value']:.{digits}f}",
+                f"{row['normalised']:.2f}",
+                f"{round(row['random'], digits) + 0.0:.{digits}f} / {row['expert']:.{digits}f}",
+                f"{np.mean(row['esr']):.2f}",
+                f"{np.mean(row['rms']):.2f}",
+            ]
+        )
+    headings = ("family", "preset, level", "updates", "seeds", "mean return [95 %]", "IQM", "normalised")
+    return table((*headings, "random / expert data", "ESR", "RMS"), rows)
+
+
+def sweep(figures: Any) -> str:
+    """The best strength of every population of the sweep (benchmarks/sweep.py)."""
+    best: dict[tuple[Any, ...], Any] = {}
+    for row in figures:
+        form = "closed form" if row["divergence"] == "gaussian-kl" else f"dual, {row['penalty']} penalty"
+        adapted = "adapted" if row["alpha_rate"] else "fixed"
+        key = (row["family"], form, row["regularisation"], row["level"], adapted)
+        if key not in best or row["return"] > best[key]["return"]:
+            best[key] = row
+    rows = []
+    for (family, form, regularisation, level, adapted), row in best.items():
+        strength = f"{row['alpha']:.3g}" + (f" (from {row['alpha_start']:g})" if row["alpha_rate"] else "")
+        numbers = (
+            f"{row['D']:.2f}",
+            f"{row['alpha_D_over_q']:.2g}",
+            f"{row['return']:.1f}",
+            f"{row['normalised']:.2f}",
+        )
+        rows.append([family, f"{form}, {regularisation}", level, adapted, strength, *numbers])
+    headings = ("family", "divergence, where", "level", "strength", "best alpha", "D", "alpha D / \\|Q\\|", "return")
+    return table((*headings, "normalised"), rows)
+
+
+def results(figures: Any) -> str:
+    """FOCAL on test tasks in short."""
+    rows = []
+    for row in figures:
+        digits = 2 if abs(row["expert"]) < 100 else 0
+        mean, experts = row["mean"], f"{row['expert']:.{digits}f}"
+        interval = f"{mean['value']:.{digits}f} [{mean['low']:.{digits}f}, {mean['high']:.{digits}f}]"
+        rows.append([row["family"], f"{row['seeds']}", interval, experts, f"{row['normalised']:.2f}"])
+    return table(("family", "seeds", "mean return [95 %]", "the experts that made the data", "normalised"), rows)
+
+
+def speed(simulation: Any, loading: Any, agents: Any) -> str:
+    """One line of each of the tables on speed."""
+    steps = next(row for row in simulation["steps_per_second"] if row["family"] == "half-cheetah-vel")
+    ours, minari = (loading[f"{who}, episodes of 200"]["seconds"] for who in ("omrl", "minari"))
+    rate = {row["tasks"]: row["steps_per_s"] for row in agents}
+    alone = f"one agent alone: {rate[1]:,}"
+    rows = [
+        ["step 100 half-cheetahs, 2 cores", "steps/s", f"{steps['omrl']:,.0f}", f"SyncVectorEnv: {steps['sync']:,.0f}"],
+        ["load 1,000,000 rows, 2 cores", "s", f"{ours:.2f}", f"Minari: {minari:.2f}"],
+        ["train 100 half-cheetah agents, one H200", "steps/s, all agents", f"{rate[100]:,}", alone],
+    ]
+    factors = (steps["omrl"] / steps["sync"], minari / ours, rate[100] / rate[1])
+    lines = [[*row, f"{factor:.1f}x"] for row, factor in zip(rows, factors, strict=True)]
+    return table(("", "unit", "omrl", "beside", "factor"), lines)
+
+
+# The name of a table is also the name of its raw file, unless SOURCES names others.
+SOURCES = {"results": ("focal",), "speed": ("simulate", "load", "throughput")}
+TABLES: dict[str, Callable[..., str]] = {
     "simulate": simulate,
     "load": load,
     "stream": stream,
@@ -156,15 +231,22 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "cpu-mode": cpu_mode,
     "behaviour": behaviour,
     "half-precision": half_precision,
+    "focal": focal,
+    "sweep": sweep,
+    "results": results,
+    "speed": speed,
 }
 
 
-def fill(text: str, results: Path = ROOT / "results") -> str:
+def fill(text: str, folder: Path = ROOT / "results") -> str:
     """The page with every marked table as the raw figures have it."""
 
     def rendered(match: re.Match[str]) -> str:
-        raw = next(results.rglob(f"{match['name']}.json"), None)
-        content = TABLES[match["name"]](json.loads(raw.read_text())) if raw else "(not measured yet)\n"
+        names = SOURCES.get(match["name"], (match["name"],))
+        raw = [path for name in names if (path := next(folder.rglob(f"{name}.json"), None))]
+        whole = len(raw) == len(names)
+        figures = [json.loads(path.read_text()) for path in raw]
+        content = TABLES[match["name"]](*figures) if whole else "(not measured yet)\n"
         return f"{match[1]}{content}{match[3]}"
 
     return MARKED.sub(rendered, text)
@@ -172,7 +254,8 @@ def fill(text: str, results: Path = ROOT / "results") -> str:
 
 def main() -> int:
     """Rewrite or check all pages."""
-    stale = [page for page in sorted((ROOT / "docs").glob("*.md")) if fill(page.read_text()) != page.read_text()]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    stale = [page for page in pages if fill(page.read_text()) != page.read_text()]
     for page in stale:
         print(f"{page.relative_to(ROOT)}: tables are not those of results/")
         if "--check" not in sys.argv[1:]:

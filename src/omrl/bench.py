@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tyro.conf import subcommand
+from tyro.conf import Positional
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,9 @@ class Update:
 class Bench:
     """Measure speed."""
 
-    command: Annotated[Update, subcommand("update")]
+    what: Positional[Literal["update"]]
+    """`update`: one update of an algorithm."""
+    command: Update
 
 
 def update(args: Update) -> dict[str, Any]:
@@ -74,6 +76,7 @@ def update(args: Update) -> dict[str, Any]:
 
 def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
     from omrl.algorithms import get_algorithm
+    from omrl.stages import of_tasks, untrained
     from omrl.training import populate
 
     kind = get_algorithm(name)
@@ -81,9 +84,12 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     config = kind.Config(**({"g_steps": g_steps} if has_g else {}))
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, args.mode)
     sampler = _sampler(config, seeds, device)
+    # What an algorithm has learnt before takes the same time whatever it is.
+    frozen = untrained(algorithm.stages("reward"), seeds, TASKS, device) if hasattr(algorithm, "stages") else {}
 
     def draw(generator: torch.Generator) -> Any:
         batch = sampler.draw(generator)
+        batch |= of_tasks(frozen, batch["task"])
         return batch, algorithm.noise(batch, generator)
 
     def step() -> None:

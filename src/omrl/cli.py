@@ -19,6 +19,8 @@ from omrl.bench import Bench
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
+from omrl.experiments import Paper
+from omrl.quickstart import Quickstart
 from omrl.reporting import Report
 from omrl.training import Train
 
@@ -67,11 +69,13 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
+    | Annotated[Paper, subcommand("paper")]
     | Annotated[Bench, subcommand("bench")]
+    | Annotated[Quickstart, subcommand("quickstart")]
 )
 
 
-def run(command: Families | Render | Data | Collect | Train | Evaluate | Report | Bench) -> None:
+def run(command: Families | Render | Data | Collect | Train | Evaluate | Report | Paper | Bench | Quickstart) -> None:
     """Run a parsed command."""
     match command:
         case Families():
@@ -103,10 +107,18 @@ def run(command: Families | Render | Data | Collect | Train | Evaluate | Report 
             from omrl.reporting import run as report
 
             report(command)
+        case Paper():
+            from omrl.experiments import run as paper
+
+            paper(command)
         case Bench():
             from omrl.bench import run as bench
 
             bench(command)
+        case Quickstart():
+            from omrl.quickstart import run as quickstart
+
+            quickstart(command)
 
 
 def list_families(as_json: bool) -> None:
@@ -145,10 +157,11 @@ def list_families(as_json: bool) -> None:
 def main() -> None:
     """Parse, run, and turn what a user can mend into one sentence and exit code 2."""
     arguments = sys.argv[1:]
+    sys.path.append("")  # `module:Class` is looked for in the working directory too
     try:
         if len(arguments) > 1 and arguments[0] == "train" and not arguments[1].startswith("-"):
             # Which flags there are depends on the algorithm.
-            training.run(*training.parse(arguments[1:], prog="omrl train", config=FLAGS))
+            training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
         else:
             run(
                 tyro.cli(

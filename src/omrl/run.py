@@ -6,6 +6,7 @@ runs/focal/
   metrics.csv                  step, transitions, seed, name, value
   checkpoints/step-0010000.safetensors    parameters, targets, optimiser and random state of all seeds
   checkpoints/latest           the newest checkpoint's name
+  stages/NAME/                 what an algorithm learns before, where it has such stages: result and metrics of each
   events/                      the same metrics for TensorBoard, where tensorboardX is installed
   timings.json                 seconds spent in updates, logging, evaluation and saving, of the last time it ran
   scores.csv                   one row per seed, task and episode
@@ -77,7 +78,11 @@ class Run:
         write_tensors(self.folder / "checkpoints" / name, arrays, {"step": str(step)})
         with replacing(self.folder / "checkpoints" / "latest") as temporary:
             temporary.write_text(name + "\n")
-        for old in sorted((self.folder / "checkpoints").glob("step-*.safetensors"))[:-2]:
+        # By length first: ten million has a digit more than the names are padded to.
+        saved = sorted(
+            (self.folder / "checkpoints").glob("step-*.safetensors"), key=lambda path: (len(path.name), path)
+        )
+        for old in saved[:-2]:
             old.unlink()
 
     def load(self) -> tuple[int, dict[str, Tensor]] | None:
@@ -100,6 +105,7 @@ class Run:
 
     def log(self, step: int, transitions: int, values: Mapping[str, Sequence[float]]) -> None:
         """Append metrics: name to one value per seed."""
+        first = self.config["seed"]
         path = self.folder / "metrics.csv"
         new = not path.exists()
         with path.open("a", newline="") as file:
@@ -107,11 +113,19 @@ class Run:
             if new:
                 rows.writerow(METRICS)
             for name, per_seed in values.items():
-                rows.writerows((step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed))
+                rows.writerows(
+                    (step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed, first)
+                )
         if self._events is not None:
             for name, per_seed in values.items():
-                for seed, value in enumerate(per_seed):
+                for seed, value in enumerate(per_seed, first):
                     self._events.add_scalar(f"{name}/seed-{seed}", value, step)
+
+    def close(self) -> None:
+        """Write out what TensorBoard has not got yet."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
 
     def forget_after(self, step: int) -> None:
         """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again."""
@@ -120,7 +134,8 @@ class Run:
         except ImportError:
             self._events = None
         else:
-            self._events = SummaryWriter(str(self.folder / "events"), purge_step=step + 1 if step else None)
+            events = self.folder / "events"
+            self._events = SummaryWriter(str(events), purge_step=step + 1 if events.exists() else None)
         path = self.folder / "metrics.csv"
         if not path.exists():
             return

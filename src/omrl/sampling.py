@@ -128,12 +128,13 @@ class MetaSampler(Sampler):
         column["has_next"].copy_(has_next)
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """A meta-batch: rows [P, M, B, dim] by name, context [P, M, 2, C, (s, a, r, s')]."""
+        """A meta-batch: rows [P, M, B, dim] by name, context [P, M, 2, C, (s, a, r, s')], which task [P, M]."""
         device, shape = self._rows.device, self._packed_shape
         scores = torch.rand(self.learners, len(self._length), generator=generator, device=device)
         tasks = scores.topk(self.meta_batch, dim=1).indices[..., None]  # [P, M, 1]
         uniform = torch.rand(shape[:-1], generator=generator, device=device)
-        return self._meta_batch(self._rows[tasks * self._longest + (uniform * self._length[tasks]).long()])
+        packed = self._rows[tasks * self._longest + (uniform * self._length[tasks]).long()]
+        return {**self._meta_batch(packed), "task": tasks[..., 0]}
 
 
 class StreamedSampler(Sampler):
@@ -151,8 +152,9 @@ class StreamedSampler(Sampler):
         self._lengths = np.array([task.length for task in data.tasks])
         # A captured graph reads from the same place in every update.
         self._packed = torch.zeros(draws, *self._packed_shape, device=data.device)
+        self._tasks = torch.zeros(self._packed.shape[:3], dtype=torch.int64, device=data.device)
         self._turn = 0
-        self._coming: dict[int, Future[Tensor]] = {}
+        self._coming: dict[int, Future[tuple[Tensor, Tensor]]] = {}
         self._readers = ThreadPoolExecutor(AHEAD, "omrl-reader")
         data.expect_random_access()
 
@@ -162,20 +164,22 @@ class StreamedSampler(Sampler):
         self._coming = {
             s: self._coming[s] if s in self._coming else self._readers.submit(self._read, s) for s in wanted
         }
-        self._packed.copy_(self._coming.pop(step).result(), non_blocking=True)
+        packed, tasks = self._coming.pop(step).result()
+        self._packed.copy_(packed, non_blocking=True)
+        self._tasks.copy_(tasks)
         self._turn = 0
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
         """The next meta-batch of the update that was prepared, in the form of `MetaSampler.draw`."""
         turn, self._turn = self._turn, (self._turn + 1) % len(self._packed)
-        return self._meta_batch(self._packed[turn])
+        return {**self._meta_batch(self._packed[turn]), "task": self._tasks[turn]}
 
     def close(self) -> None:
         """End the threads."""
         self._readers.shutdown(cancel_futures=True)
 
-    def _read(self, step: int) -> Tensor:
-        """The packed batches of an update. numpy alone: torch would start threads of its own for each reader."""
+    def _read(self, step: int) -> tuple[Tensor, Tensor]:
+        """The packed batches of an update, and their tasks. By numpy: torch would start threads for each reader."""
         rng = np.random.default_rng([self._seed, step])
         packed = torch.empty(self._packed.shape, pin_memory=self._packed.is_cuda)
         batches = packed.shape[:2]  # [draw, P]
@@ -193,7 +197,7 @@ class StreamedSampler(Sampler):
         scored = (..., slice(self.batch_size), slice(None))
         to_unit(column["next_act"][scored], self._data.low, self._data.high)
         column["next_act"][scored] *= column["has_next"][scored[:-1]][..., None]
-        return packed
+        return packed, torch.from_numpy(tasks[..., 0])
 
 
 @dataclass(frozen=True)

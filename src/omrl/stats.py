@@ -60,6 +60,25 @@ def mean(scores: Array) -> float:
     return float(np.mean(scores))
 
 
+def paired_difference(ours: Array, theirs: Array, rng: np.random.Generator) -> Estimate:
+    """Mean of ours minus theirs, both [runs, tasks] with equal seeds and tasks in equal places.
+
+    Runs are resampled as wholes here, and tasks: a run that came out badly did so in all tasks, and which of two
+    algorithms is better should not look surer than that allows.
+    """
+    ours, theirs = (np.atleast_2d(np.asarray(scores, dtype=np.float64)) for scores in (ours, theirs))
+    if ours.shape != theirs.shape:
+        raise ValueError(f"scores of shapes {ours.shape} and {theirs.shape} are no pairs")
+    differences = ours - theirs
+    runs, tasks = differences.shape
+    # A resample's mean counts every run and task as often as it was drawn.
+    rows = rng.multinomial(runs, np.full(runs, 1 / runs), size=RESAMPLES) / runs
+    columns = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES) / tasks
+    draws = np.einsum("ir,rt,it->i", rows, differences, columns)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Estimate(float(differences.mean()), float(low), float(high))
+
+
 def probability_of_improvement(ours: Array, theirs: Array) -> float:
     """Chance that a run of ours beats one of theirs on the same task, averaged over tasks; ties count half."""
     ours, theirs = np.atleast_2d(ours), np.atleast_2d(theirs)

@@ -14,6 +14,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tyro
-from tyro.conf import Positional
+from tyro.conf import FlagCreatePairsOff, Positional
 
 from omrl.algorithms import get_algorithm
 from omrl.data import MetaDataset, Tensors
@@ -91,6 +92,8 @@ def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> 
     kind = get_algorithm(algorithm)
     own = {field.name for field in fields(Train)}
     given = {name: value for name, value in options.items() if name in own}
+    if given.get("config") is not None:
+        given["config"] = Path(given["config"])
     changes = {name: value for name, value in options.items() if name not in own}
     unknown = sorted(changes.keys() - {field.name for field in fields(kind.Config)})
     if unknown:
@@ -113,7 +116,9 @@ def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, Any]:
         preset: str = "paper"
         config: Path | None = None
 
-    both = make_dataclass("Options", [("train", Train), ("hyperparameters", kind.Config)], frozen=True)
+    both = make_dataclass(
+        "Options", [("train", FlagCreatePairsOff[Train]), ("hyperparameters", kind.Config)], frozen=True
+    )
     default = both(Train(arguments[0], tyro.MISSING, tyro.MISSING), kind.Config())
     if not {"-h", "--help"} & set(arguments):
         source, _ = tyro.cli(Source, args=arguments[1:], return_unknown_args=True, **options)
@@ -134,7 +139,7 @@ def starting_point(args: Train) -> tuple[Train, Any]:
         return replace(args, **same), _build_config(kind.Config, values)
     try:
         config = json.loads(args.config.read_text())
-        algorithm, values = config["algorithm"], config["hyperparameters"]
+        algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in ("level", "max_rows", "seeds", "seed", "steps")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OmrlError(f"{args.config} is not the config.json of a run ({error!r}).") from error
@@ -159,10 +164,9 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
     if getattr(hyperparameters, "dense_reward", False) and "rewards_dense" not in view.rows(0):
         raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
-    if args.force and (args.out / "config.json").is_file():
-        shutil.rmtree(args.out)
+    there = (args.out / "config.json").is_file()
     # A run goes on as it began, however much memory is free now.
-    begun = Run.open(args.out).config["stream"] if (args.out / "config.json").is_file() else None
+    begun = Run.open(args.out).config["stream"] if there and not args.force else None
     stream = not fits(view, args.max_rows, device) if begun is None else begun
     config = run_config(replace(args, stream=args.stream or stream), hyperparameters, dataset)
     if args.dry_run:
@@ -170,9 +174,13 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
         return None
     # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
     rows = OnDisk(view, args.max_rows, device) if config["stream"] else view.to(device, max_rows=args.max_rows)
+    if there and args.force:
+        shutil.rmtree(args.out)
     folder = Run.create(args.out, config)
     unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
-    Learner(folder, rows, device, unseen).learn(args.log_every, args.save_every, args.eval_every)
+    learner = Learner(folder, rows, device, unseen)
+    learner.prepare(rows, dataset.manifest.varies, args.log_every)
+    learner.learn(args.log_every, args.save_every, args.eval_every)
     return folder
 
 
@@ -304,13 +312,23 @@ class Learner(Trained):
             batch_size=self.hyperparameters.batch_size,
             context_size=self.hyperparameters.context_size,
         )
+        self._frozen: dict[str, torch.Tensor] = {}
+
+    def prepare(self, data: Tensors | OnDisk, varies: str, log_every: int) -> None:
+        """Learn what the algorithm needs to have learnt before, unless the run's folder has it: see `omrl.stages`."""
+        from omrl.stages import learn_stages
+
+        if hasattr(self.algorithm, "stages") and self.step < self.run.config["steps"]:
+            stages, device = self.algorithm.stages(varies), str(self.population.device)
+            self._frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
         from omrl.progress import Meter
 
         steps, clock, warned = self.run.config["steps"], Clock(), set[str]()
-        with Meter(f"{self.run.config['algorithm']}, {self.population.size} seeds", steps, self.step) as meter:
+        label = f"{self.run.config['algorithm']}, {self.population.size} seeds"
+        with closing(self.sampler), closing(self.run), Meter(label, steps, self.step) as meter:
             while self.step < steps:
                 self.sampler.prepare(self.step)
                 info = self.population.step(self._draw)
@@ -336,8 +354,8 @@ class Learner(Trained):
                     scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
                     self.run.save(self.step, {**self.population.state(), **scales})
                     clock.lap("saving")
-        self.sampler.close()
-        self.run.note_timings(clock.seconds)
+        if clock.seconds:  # a run that was finished before keeps its own
+            self.run.note_timings(clock.seconds)
 
     def _log(self, values: Mapping[str, list[float]]) -> None:
         self.run.log(self.step, self.step * self.sampler.transitions_per_update, values)
@@ -351,7 +369,10 @@ class Learner(Trained):
         return [float(value) for value in returns.mean((1, 2))]
 
     def _draw(self, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        from omrl.stages import of_tasks
+
         batch = self.sampler.draw(generator)
+        batch |= of_tasks(self._frozen, batch["task"])
         return batch, self.algorithm.noise(batch, generator)
 
     def _warnings(self, values: dict[str, list[float]]) -> list[str]:

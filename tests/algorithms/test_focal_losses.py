@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from references import A, B, C, L, M, S, example, np_divergence, np_mlp, np_policy, np_q, numpy_of, params_of
 
 from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
 from omrl.divergences import dual_loss, estimate, penalty
-from omrl.engine import Population
+from omrl.engine import Population, call
 from omrl.nets import squashed_gaussian
 
-M, B, C, S, A = 3, 5, 4, 3, 2
-SMALL = FOCALConfig(latent_dim=2, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
+SMALL = FOCALConfig(latent_dim=L, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
 
 
 def focal(**changes: object) -> FOCAL:
@@ -23,70 +23,22 @@ def focal(**changes: object) -> FOCAL:
     return FOCAL(nets, config)
 
 
-def params_of(algorithm: FOCAL) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in algorithm.nets.named_parameters()}
-
-
-def example(seed: int = 0, next_obs_in_context: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    rng = np.random.default_rng(seed)
-    transition = S + A + 1 + (S if next_obs_in_context else 0)
-    batch = {
-        "obs": rng.normal(size=(M, B, S)),
-        "act": rng.uniform(-0.9, 0.9, size=(M, B, A)),
-        "rew": rng.normal(size=(M, B)),
-        "rew_dense": rng.normal(size=(M, B)),
-        "next_obs": rng.normal(size=(M, B, S)),
-        "term": (rng.random((M, B)) < 0.3).astype(float),
-        "next_act": rng.uniform(-0.9, 0.9, size=(M, B, A)),
-        "has_next": (rng.random((M, B)) < 0.7).astype(float),
-        "context": rng.normal(size=(M, 2, C, transition)),
-    }
-    noise = {
-        "act": rng.normal(size=(M, B, A)),
-        "next_act": rng.normal(size=(M, B, A)),
-        "mix": rng.random((M, B, 1)),
-        "z": rng.normal(size=(M, 2, SMALL.latent_dim)),
-    }
-    return tuple({k: torch.tensor(v) for k, v in part.items()} for part in (batch, noise))  # type: ignore[return-value]
-
-
 # -- numpy references --------------------------------------------------------------------------------------------------
-
-
-def np_mlp(params: dict[str, torch.Tensor], name: str, x: np.ndarray, copy: int | None = None) -> np.ndarray:
-    layers = sum(key.startswith(f"{name}.weight.") for key in params)
-    for i in range(layers):
-        weight, bias = params[f"{name}.weight.{i}"].numpy(), params[f"{name}.bias.{i}"].numpy()
-        if copy is not None:
-            weight, bias = weight[copy], bias[copy]
-        x = x @ weight + bias
-        if i < layers - 1:
-            x = np.maximum(x, 0)
-    return x
-
-
-def np_policy(params: dict[str, torch.Tensor], obs: np.ndarray, z: np.ndarray, noise: np.ndarray):
-    mean, raw = np.split(np_mlp(params, "actor", np.concatenate([obs, z], -1)), 2, -1)
-    std = np.exp(-5 + 3.5 * (np.tanh(raw) + 1))
-    u = mean + std * noise
-    log_prob = (-0.5 * noise**2 - np.log(std) - 0.5 * np.log(2 * np.pi) - np.log(1 - np.tanh(u) ** 2)).sum(-1)
-    return np.tanh(u), log_prob
-
-
-def np_q(params: dict[str, torch.Tensor], obs: np.ndarray, z: np.ndarray, act: np.ndarray) -> np.ndarray:
-    rows = np.concatenate([obs, z, act], -1)
-    return np.stack([np_mlp(params, "critic", rows, copy)[..., 0] for copy in range(2)])
-
-
-def np_divergence(params: dict[str, torch.Tensor], obs, z, policy_act, data_act) -> np.ndarray:
-    def t(act: np.ndarray) -> np.ndarray:
-        return np.log1p(np.exp(np_mlp(params, "g", np.concatenate([obs, z, act], -1))[..., 0]))
-
-    return np.log(t(policy_act) + 1e-8) - t(data_act) + 1
 
 
 def np_z(params: dict[str, torch.Tensor], context: np.ndarray) -> np.ndarray:
     return np.tanh(np_mlp(params, "encoder", context)).mean(-2)
+
+
+def np_gaussian(params: dict[str, torch.Tensor], name: str, obs: np.ndarray, z: np.ndarray):
+    """Mean and standard deviation of a policy before tanh."""
+    mean, raw = np.split(np_mlp(params, name, np.concatenate([obs, z], -1)), 2, -1)
+    return mean, np.exp(-5 + 3.5 * (np.tanh(raw) + 1))
+
+
+def np_gaussian_kl(params: dict[str, torch.Tensor], obs: np.ndarray, z: np.ndarray) -> np.ndarray:
+    (m, s), (m_g, s_g) = (np_gaussian(params, name, obs, z) for name in ("actor", "g"))
+    return (np.log(s_g / s) + (s**2 + (m - m_g) ** 2) / (2 * s_g**2) - 0.5).sum(-1)
 
 
 def np_dml(z: np.ndarray, other: np.ndarray, power: str, beta: float, epsilon: float) -> float:
@@ -107,10 +59,6 @@ def np_dml(z: np.ndarray, other: np.ndarray, power: str, beta: float, epsilon: f
                     }[power]
                 )
     return float(np.mean(attract) + np.mean(repel))
-
-
-def numpy_of(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    return {key: value.numpy() for key, value in tensors.items()}
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -142,19 +90,23 @@ def test_the_four_repulsions_are_equal_at_half_a_unit_per_dimension() -> None:
 
 
 @pytest.mark.parametrize("regularisation", ["policy", "value", "none"])
+@pytest.mark.parametrize("divergence", ["kl", "gaussian-kl"])
 @pytest.mark.parametrize("dense", [False, True])
-def test_critic_loss_equals_numpy(regularisation: str, dense: bool) -> None:
-    algorithm = focal(regularisation=regularisation, alpha=3.0, dense_reward=dense)
-    params, (batch, noise) = params_of(algorithm), example()
+def test_critic_loss_equals_numpy(regularisation: str, divergence: str, dense: bool) -> None:
+    algorithm = focal(regularisation=regularisation, divergence=divergence, alpha=3.0, dense_reward=dense)
+    params, (batch, noise) = params_of(algorithm.nets), example()
     targets = {name: value + 0.05 for name, value in params.items() if name.startswith("critic")}
     b, n = numpy_of(batch), numpy_of(noise)
     z = np.broadcast_to(np_z(params, b["context"])[:, :1], (M, B, 2))
     next_act, log_prob = np_policy(params, b["next_obs"], z, n["next_act"])
     value = np_q(targets, b["next_obs"], z, next_act).min(0) - log_prob
     counted = np.ones((M, B))
-    if regularisation == "value":
+    if regularisation == "value" and divergence == "kl":
         value -= 3.0 * np_divergence(params, b["next_obs"], z, next_act, b["next_act"])
         counted = np.maximum(b["has_next"], b["term"])
+        assert 0 < counted.sum() < counted.size
+    elif regularisation == "value":  # a fitted behaviour policy needs no next logged action: every row counts
+        value -= 3.0 * np_gaussian_kl(params, b["next_obs"], z)
     y = 5.0 * b["rew_dense" if dense else "rew"] + 0.99 * (1 - b["term"]) * value
     expected = (
         sum((((np_q(params, b["obs"], z, b["act"])[k] - y) ** 2) * counted).sum() for k in range(2)) / counted.sum()
@@ -163,26 +115,31 @@ def test_critic_loss_equals_numpy(regularisation: str, dense: bool) -> None:
     assert float(found) == pytest.approx(float(expected), rel=1e-8)
 
 
+@pytest.mark.parametrize("divergence", ["kl", "gaussian-kl"])
 @pytest.mark.parametrize("regularisation", ["policy", "none"])
-def test_actor_loss_equals_numpy(regularisation: str) -> None:
-    algorithm = focal(regularisation=regularisation, alpha=3.0)
-    params, (batch, noise) = params_of(algorithm), example()
+def test_actor_loss_equals_numpy(regularisation: str, divergence: str) -> None:
+    algorithm = focal(regularisation=regularisation, divergence=divergence, alpha=3.0)
+    params, (batch, noise) = params_of(algorithm.nets), example()
     b, n = numpy_of(batch), numpy_of(noise)
     z = np.array(np.broadcast_to(np_z(params, b["context"])[:, :1], (M, B, 2)))
     act, log_prob = np_policy(params, b["obs"], z, n["act"])
     expected = (log_prob - np_q(params, b["obs"], z, act).min(0)).mean()
     if regularisation == "policy":
-        expected += 3.0 * np_divergence(params, b["obs"], z, act, b["act"]).mean()
+        both = {"kl": np_divergence, "gaussian-kl": lambda params, obs, z, *_: np_gaussian_kl(params, obs, z)}
+        expected += 3.0 * both[divergence](params, b["obs"], z, act, b["act"]).mean()
     found, _ = algorithm.L_actor(params, batch, torch.tensor(z), noise)
     assert float(found) == pytest.approx(float(expected), rel=1e-8)
 
 
 def test_gradient_penalty_equals_finite_differences() -> None:
     algorithm = focal()
-    params, (batch, noise) = params_of(algorithm), example()
+    params, (batch, noise) = params_of(algorithm.nets), example()
     z = torch.zeros(M, B, 2, dtype=torch.float64)
     scaled = {name: value * 3.0 for name, value in params.items()}
-    g = algorithm._g(scaled, batch["obs"], z)
+
+    def g(act: torch.Tensor) -> torch.Tensor:
+        return call(algorithm.nets, scaled, "g", torch.cat([batch["obs"], z, act], -1)).squeeze(-1)
+
     found = penalty("gradient", g, batch["act"], batch["next_act"], noise["mix"])
     between = batch["act"] + noise["mix"] * (batch["next_act"] - batch["act"])
     slopes = []
@@ -230,8 +187,8 @@ OWNER = {"encoder": "dml", "critic": "critic", "actor": "actor", "g": "g"}
 
 
 def joint_and_own_gradients(algorithm: FOCAL) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    batch, noise = example(next_obs_in_context=algorithm.config.next_obs_in_context)
-    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm).items()}
+    batch, noise = example()
+    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm.nets).items()}
     targets = {name: value.detach() for name, value in leaves.items() if name.startswith("critic")}
     total, _ = algorithm.loss(leaves, targets, batch, noise)
     joint = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), allow_unused=True), strict=True))
@@ -240,17 +197,15 @@ def joint_and_own_gradients(algorithm: FOCAL) -> tuple[dict[str, torch.Tensor], 
     dml = algorithm.L_dml(z_pair[:, 0], z_pair[:, 1])
     critic = algorithm.L_critic(leaves, targets, batch, z.detach(), noise)
     actor, info = algorithm.L_actor(leaves, batch, z.detach(), noise)
-    g = algorithm._g(leaves, batch["obs"], z.detach())
-    config = algorithm.config
-    dual = dual_loss(config.divergence, config.penalty, g, info["act"], batch["act"], noise["mix"])
+    g = algorithm.L_g(leaves, batch, z.detach(), info["act"], noise)
     own = {}
-    for kind, loss in {"dml": dml, "critic": critic, "actor": actor, "g": dual}.items():
+    for kind, loss in {"dml": dml, "critic": critic, "actor": actor, "g": g}.items():
         names = [name for name in leaves if OWNER.get(name.split(".")[0]) == kind]
         own |= dict(zip(names, torch.autograd.grad(loss, [leaves[n] for n in names], retain_graph=True), strict=True))
     return joint, own
 
 
-@pytest.mark.parametrize("divergence", ["kl", "wasserstein"])
+@pytest.mark.parametrize("divergence", ["kl", "wasserstein", "gaussian-kl"])
 @pytest.mark.parametrize("regularisation", ["policy", "value"])
 def test_joint_gradient_gives_each_network_its_own(divergence: str, regularisation: str) -> None:
     joint, own = joint_and_own_gradients(focal(divergence=divergence, regularisation=regularisation, alpha=2.0))
@@ -261,11 +216,12 @@ def test_joint_gradient_gives_each_network_its_own(divergence: str, regularisati
         torch.testing.assert_close(joint[name], gradient)
 
 
-def test_actor_is_moved_through_q_and_through_g() -> None:
-    algorithm = focal(alpha=2.0)
+@pytest.mark.parametrize("divergence", ["kl", "wasserstein", "gaussian-kl"])
+def test_actor_is_moved_through_q_and_through_g(divergence: str) -> None:
+    algorithm = focal(alpha=2.0, divergence=divergence)
     batch, noise = example()
     z = torch.zeros(M, B, 2, dtype=torch.float64)
-    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm).items()}
+    leaves = {name: value.requires_grad_() for name, value in params_of(algorithm.nets).items()}
     policy = algorithm.policy(leaves, batch["obs"], z)
     act, _ = squashed_gaussian(policy, noise["act"])
     fixed = {name: value.detach() for name, value in leaves.items()}
@@ -275,6 +231,62 @@ def test_actor_is_moved_through_q_and_through_g() -> None:
     ):
         gradient = torch.autograd.grad(part.sum(), leaves["actor.weight.0"], retain_graph=True)[0]
         assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("divergence", ["kl", "wasserstein", "gaussian-kl"])
+def test_g_loss_equals_numpy_and_moves_g_alone(divergence: str) -> None:
+    algorithm = focal(divergence=divergence, penalty="output")
+    params, (batch, noise) = params_of(algorithm.nets), example()
+    # Such large outputs that the penalty counts.
+    params["g.weight.2"] = params["g.weight.2"] * (1.0 if divergence == "gaussian-kl" else 30.0)
+    b, n = numpy_of(batch), numpy_of(noise)
+    z = np.array(np.broadcast_to(np_z(params, b["context"][:, 0])[:, None], (M, B, L)))
+    act, _ = np_policy(params, b["obs"], z, n["act"])
+
+    def g(act: np.ndarray) -> np.ndarray:
+        return np_mlp(params, "g", np.concatenate([b["obs"], z, act], -1))[..., 0]
+
+    if divergence == "gaussian-kl":
+        mean, std = np_gaussian(params, "g", b["obs"], z)
+        wanted = (np.log(std) + (np.arctanh(b["act"]) - mean) ** 2 / (2 * std**2)).sum(-1).mean()
+    else:
+        gain = np_divergence(params, b["obs"], z, act, b["act"]) if divergence == "kl" else g(act) - g(b["act"])
+        excess = np.maximum(np.abs(g(act + n["mix"] * (b["act"] - act))) - 1, 0)
+        assert excess.max() > 0
+        wanted = 5 * (excess**2).mean() - gain.mean()
+    leaves = {name: value.requires_grad_() for name, value in params.items()}
+    found, info = algorithm.g_loss(leaves, {}, batch, noise)
+    assert found.item() == pytest.approx(float(wanted), rel=1e-6) and info == {}
+    reached = torch.autograd.grad(found, list(leaves.values()), allow_unused=True)
+    assert {name.split(".")[0] for name, value in zip(leaves, reached, strict=True) if value is not None} == {"g"}
+
+
+def test_g_steps_are_the_updates_own_and_those_before_it() -> None:
+    assert focal().before == []
+    algorithm = focal(g_steps=3)
+    assert algorithm.before == [("g", algorithm.g_loss)] * 2
+    assert focal(g_steps=3, regularisation="none").before == []  # nothing is asked of the discriminator
+
+
+def test_an_update_with_more_g_steps_moves_g_as_adam_does_on_the_fresh_batches() -> None:
+    config = replace(SMALL, g_steps=3, g_lr=1e-2, alpha=2.0)
+    learners, algorithm = FOCAL.build(S, A, config, [0])
+    options = {"learning_rate": algorithm.learning_rate, "targets": algorithm.targets, "plain": algorithm.plain}
+    population = Population(learners, algorithm.loss, before=algorithm.before, **options)
+    drawn = [tuple({k: v.float() for k, v in part.items()} for part in example(seed)) for seed in range(3)]
+    leaves = {name: value[0].clone().requires_grad_() for name, value in population.params.items()}
+    start = {name: value.clone() for name, value in population.params.items()}
+    adam = torch.optim.Adam([value for name, value in leaves.items() if name.startswith("g.")], lr=config.g_lr)
+    for batch, noise in drawn:  # actor and encoder move with the last of them, when g has seen their actions
+        adam.zero_grad()
+        algorithm.g_loss(leaves, {}, batch, noise)[0].backward()
+        adam.step()
+    fresh = iter(tuple({k: v[None] for k, v in part.items()} for part in parts) for parts in drawn)
+    population.step(lambda _: next(fresh))
+    for name, value in population.params.items():
+        if name.startswith("g."):
+            torch.testing.assert_close(value[0], leaves[name].detach(), rtol=1e-4, atol=1e-5)
+        assert name == "alpha" or not torch.equal(value, start[name]), name
 
 
 @pytest.mark.parametrize("coupled", [False, True])
@@ -289,7 +301,7 @@ def test_critic_reaches_the_encoder_only_when_coupled(coupled: bool) -> None:
 @pytest.mark.parametrize("encoder", ["deterministic", "probabilistic"])
 def test_encoder_does_not_see_the_order_of_a_context(encoder: str) -> None:
     algorithm = focal(encoder=encoder)
-    params, (batch, _) = params_of(algorithm), example()
+    params, (batch, _) = params_of(algorithm.nets), example()
     order = torch.tensor([2, 0, 3, 1])
     torch.testing.assert_close(
         algorithm.infer(params, batch["context"]), algorithm.infer(params, batch["context"][:, :, order])
@@ -299,7 +311,7 @@ def test_encoder_does_not_see_the_order_of_a_context(encoder: str) -> None:
 
 def test_product_of_gaussians_equals_numpy() -> None:
     algorithm = focal(encoder="probabilistic")
-    params, (batch, _) = params_of(algorithm), example()
+    params, (batch, _) = params_of(algorithm.nets), example()
     codes = np_mlp(params, "encoder", batch["context"].numpy())
     mean, variance = np.tanh(codes[..., :2]), np.log1p(np.exp(codes[..., 2:]))
     precision = (1 / variance).sum(-2)

@@ -7,7 +7,12 @@ from typing import Any
 
 from omrl.errors import OmrlError
 
-ALGORITHMS = {"focal": "omrl.algorithms.focal:FOCAL"}
+ALGORITHMS = {
+    "focal": "omrl.algorithms.focal:FOCAL",
+    "batch-pearl": "omrl.algorithms.batch_pearl:BatchPEARL",
+    "contextual-bcq": "omrl.algorithms.contextual_bcq:ContextualBCQ",
+    "mbml": "omrl.algorithms.mbml:MBML",
+}
 
 
 def get_algorithm(name: str) -> Any:

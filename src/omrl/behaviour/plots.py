@@ -15,6 +15,7 @@ from omrl.families import get_family
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which stay apart under colour blindness.
 COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2"}
@@ -42,9 +43,7 @@ def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
         draw(axes, dataset, levels, curve)
     if "point-robot" in dataset.family:
         figures["trajectories"] = Figure(figsize=(4 * len(levels), 3.6), layout="constrained")
-        all_axes = np.atleast_1d(figures["trajectories"].subplots(1, len(levels), sharex=True, sharey=True))
-        for level, axes in zip(levels, all_axes, strict=True):
-            _trajectories(axes, dataset.level(level), level)
+        draw_trajectories(figures["trajectories"], dataset)
     folder.mkdir(exist_ok=True)
     paths = []
     for name, figure in figures.items():
@@ -92,6 +91,14 @@ def _levels(axes: Axes, dataset: MetaDataset, levels: list[str], _: Path) -> Non
     axes.set(xlabel="task, ordered by its expert", ylabel=_return_label(dataset))
     axes.set_title("mean return by level", fontsize=10)
     axes.legend(fontsize=8)
+
+
+def draw_trajectories(figure: Figure, dataset: MetaDataset) -> None:
+    """Where the policies of every level go, side by side; for families that move in a plane."""
+    levels = [level for level in COLOURS if level in dataset.levels]
+    panels = np.atleast_1d(figure.subplots(1, len(levels), sharex=True, sharey=True))
+    for level, axes in zip(levels, panels, strict=True):
+        _trajectories(axes, dataset.level(level), level)
 
 
 def _trajectories(axes: Axes, view: MetaDataset, level: str) -> None:

@@ -38,8 +38,8 @@ class Names:
         return found
 
 
-def build(runs: Sequence[RunFacts], folder: Path, command: str) -> None:
-    """Write index.html, figures/ and tables/ into an empty folder."""
+def build(runs: Sequence[RunFacts], folder: Path, command: str) -> list[Probe]:
+    """Write index.html, figures/ and tables/ into an empty folder; return what was seen in every run."""
     started = time.monotonic()
     for name in ("figures", "tables"):
         (folder / name).mkdir()
@@ -80,6 +80,7 @@ def build(runs: Sequence[RunFacts], folder: Path, command: str) -> None:
         content.made = f"Made on {now} with omrl {__version__} in {time.monotonic() - started:.0f} s."
         (folder / "index.html").write_text(page(content), encoding="utf-8")
         meter.update(meter.total)
+    return probes
 
 
 def _compare(content: Content, folder: Path, name: Names) -> None:

@@ -1,0 +1,89 @@
+"""Batch PEARL: PEARL (Rakelly et al., ICML 2019) trained on logged data alone, FOCAL's first baseline.
+
+A probabilistic encoder maps a context to a Gaussian over z, the product of one Gaussian per transition. It is trained
+by the Bellman error of the critic, through a sample of z, and by a KL divergence to the prior N(0, 1). Actor and critic
+are those of soft actor-critic, conditioned on z; behaviour regularisation, which makes the stronger variant in FOCAL's
+paper of it, is a config value. Every loss is a pure function for one learner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from omrl.algorithms.common import encode, kl_to_prior, product_of_gaussians
+from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
+from omrl.engine import Batch, Info, Params
+
+
+@dataclass(frozen=True)
+class BatchPEARLConfig(SoftActorCriticConfig):
+    """Hyperparameters beside those of its control; each is a flag."""
+
+    regularisation: Literal["policy", "value", "none"] = "none"
+    """Divergence in the actor's loss alone, also in the critic's target, or nowhere."""
+    kl_weight: float = 0.1
+    """Weight of the encoder's KL to its N(0, 1) prior, summed over the tasks of a batch."""
+    encoder_lr: float = 1e-3
+    """Adam step size of the encoder."""
+
+
+class BatchPEARLNets(SoftActorCriticNets):
+    """The trained parts of one learner."""
+
+    def __init__(self, obs_dim: int, act_dim: int, config: BatchPEARLConfig, generator: torch.Generator) -> None:
+        super().__init__(obs_dim, act_dim, 2 * config.latent_dim, config, generator)
+
+
+class BatchPEARL(SoftActorCritic):
+    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
+
+    Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...], next_act and
+    has_next for the value penalty, and context [M, 2, C, ...], of whose two sets per task the first is used.
+    """
+
+    Config = BatchPEARLConfig
+    Nets = BatchPEARLNets
+    config: BatchPEARLConfig
+
+    @property
+    def learning_rate(self) -> dict[str, float]:
+        """Step size by network."""
+        return {"encoder": self.config.encoder_lr, **super().learning_rate}
+
+    def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one update of all learners: batch [P, M, B, ...]."""
+        drawn = super().noise(batch, generator)
+        shape = (*batch["act"].shape[:2], self.config.latent_dim)
+        return {**drawn, "z": torch.randn(shape, generator=generator, device=batch["act"].device)}
+
+    # -- the task --------------------------------------------------------------------------------------------------
+
+    def posterior(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of q(z | c): the product of one Gaussian per transition."""
+        return product_of_gaussians(*encode(self.nets, params, context).chunk(2, dim=-1))
+
+    def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
+        """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
+        mean, variance = self.posterior(params, context)
+        return mean if noise is None else mean + variance.sqrt() * noise
+
+    def L_kl(self, params: Params, context: Tensor) -> Tensor:
+        """KL(q(z | c) || N(0, 1)), summed over tasks."""
+        return kl_to_prior(*self.posterior(params, context)).sum()
+
+    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` and `L_actor` of SoftActorCritic ----------------------
+
+    # -- the update ------------------------------------------------------------------------------------------------
+
+    def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+        """The sum of all losses; KL and critic move the encoder, everything else its own network alone."""
+        context = batch["context"][:, 0]
+        z = self.infer(params, context, noise["z"])[:, None].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
+        kl = self.L_kl(params, context)
+        control, info = self.L_control(params, targets, batch, z, noise)
+        info["kl"] = kl / len(context)
+        return self.config.kl_weight * kl + control, {key: value.detach() for key, value in info.items()}

@@ -1,0 +1,125 @@
+"""BCQ (Fujimoto, Meger, Precup; ICML 2019): Q-learning whose policy only chooses among actions like the logged ones.
+
+A variational autoencoder imitates the logged actions. The policy generates candidates with its decoder, moves each a
+little by a perturbation network, and takes the one of the largest Q. Every function here is pure, for one learner, and
+takes the state as it is given: s for a single task, [s, z] where the task is inferred.
+
+`nets` is a module with the children of `BCQNets`, and maybe others; `params` are its parameters by name. Shapes: states
+[..., X], actions [..., A], latents [..., L] with L twice the length of an action; K candidates stand before the last
+axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from omrl.algorithms.common import twin_q
+from omrl.engine import Params, call, detached
+from omrl.nets import MLP
+
+# Candidates that the policy and the Bellman target choose from.
+CANDIDATES = 10
+# Latents that actions are generated from stay this near to zero, where the decoder has seen most of the data.
+LATENT_BOUND = 0.5
+LOG_STD_MIN, LOG_STD_MAX = -4.0, 15.0
+
+
+class BCQNets(nn.Module):
+    """Perturbation `actor`, twin `critic`, and `vae.encoder` and `vae.decoder` over actions."""
+
+    def __init__(
+        self,
+        state_dim: int,
+        act_dim: int,
+        *,
+        actor_hidden: Sequence[int],
+        critic_hidden: Sequence[int],
+        vae_hidden: Sequence[int],
+        generator: torch.Generator,
+        half: bool = False,
+    ) -> None:
+        super().__init__()
+        self.act_dim = act_dim
+        mlp = partial(MLP, generator=generator, half=half)
+        latent = latent_dim(act_dim)
+        self.actor = mlp(state_dim + act_dim, actor_hidden, act_dim)
+        self.critic = mlp(state_dim + act_dim, critic_hidden, 1, copies=2)
+        encoder = mlp(state_dim + act_dim, vae_hidden, 2 * latent)
+        self.vae = nn.ModuleDict({"encoder": encoder, "decoder": mlp(state_dim + latent, vae_hidden, act_dim)})
+
+
+def latent_dim(act_dim: int) -> int:
+    """Length of the autoencoder's latent."""
+    return 2 * act_dim
+
+
+# -- actions like the logged ones --------------------------------------------------------------------------------------
+
+
+def decode(nets: nn.Module, params: Params, state: Tensor, latent: Tensor) -> Tensor:
+    """The action in (-1, 1) of a latent."""
+    return torch.tanh(call(nets, params, "vae.decoder", torch.cat([state, latent], -1)))
+
+
+def L_vae(nets: nn.Module, params: Params, state: Tensor, act: Tensor, noise: Tensor) -> Tensor:
+    """Squared error of the reconstructed action plus half the KL to N(0, 1), both means over rows and dimensions."""
+    mean, log_std = call(nets, params, "vae.encoder", torch.cat([state, act], -1)).chunk(2, dim=-1)
+    log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    error = decode(nets, params, state, mean + log_std.exp() * noise) - act
+    kl = 0.5 * (mean.square() + (2.0 * log_std).exp() - 1.0 - 2.0 * log_std)
+    return error.square().mean() + 0.5 * kl.mean()
+
+
+def perturb(nets: nn.Module, params: Params, state: Tensor, act: Tensor, limit: float) -> Tensor:
+    """The action moved by at most `limit` in every dimension, within the bounds."""
+    change = torch.tanh(call(nets, params, "actor", torch.cat([state, act], -1)))
+    return (act + limit * change).clamp(-1.0, 1.0)
+
+
+def generate(
+    nets: nn.Module, vae: Params, actor: Params, state: Tensor, latents: Tensor, limit: float
+) -> tuple[Tensor, Tensor]:
+    """Candidates [..., K, A] of states [..., X] from standard normal latents [..., K, L], and the states repeated."""
+    states = state.unsqueeze(-2).expand(*state.shape[:-1], latents.shape[-2], -1)
+    acts = decode(nets, vae, states, latents.clamp(-LATENT_BOUND, LATENT_BOUND))
+    return perturb(nets, actor, states, acts, limit), states
+
+
+# -- control -----------------------------------------------------------------------------------------------------------
+
+
+def soft_clipped(q: Tensor, weight: float) -> Tensor:
+    """Of two critics [2, ...]: weight x the smaller + (1 - weight) x the larger."""
+    return weight * q.amin(0) + (1.0 - weight) * q.amax(0)
+
+
+def target_value(
+    nets: nn.Module, params: Params, targets: Params, state: Tensor, latents: Tensor, limit: float, weight: float
+) -> Tensor:
+    """Value of a next state: the largest soft-clipped double Q among the target policy's candidates. No gradient."""
+    acts, states = generate(nets, detached(params), targets, state.detach(), latents, limit)
+    return soft_clipped(twin_q(nets, targets, states, acts), weight).amax(-1).detach()
+
+
+def L_critic(nets: nn.Module, params: Params, state: Tensor, act: Tensor, target: Tensor) -> Tensor:
+    """Squared Bellman error of both critics, summed over the two."""
+    return (twin_q(nets, params, state, act) - target.detach()).square().flatten(1).mean(1).sum()
+
+
+def L_actor(nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """Minus the first critic's value of a perturbed candidate, which moves the perturbation alone; and that value."""
+    fixed, still = detached(params), state.detach()
+    acts, states = generate(nets, fixed, params, still, latent.unsqueeze(-2), limit)
+    value = twin_q(nets, fixed, states, acts)[0].mean()
+    return -value, value.detach()
+
+
+def best(nets: nn.Module, params: Params, state: Tensor, latents: Tensor, limit: float) -> Tensor:
+    """The candidate [..., A] of the largest first critic; `latents` [..., K, L] are shared by states that have none."""
+    acts, states = generate(nets, params, params, state, latents.expand(*state.shape[:-1], *latents.shape[-2:]), limit)
+    first = twin_q(nets, params, states, acts)[0].argmax(-1)
+    return torch.take_along_dim(acts, first[..., None, None], dim=-2).squeeze(-2)

@@ -1,0 +1,50 @@
+"""What several algorithms call: checks of a config, encoding a context, the product of Gaussians, twin critics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from omrl.engine import Params, call
+from omrl.errors import OmrlError
+
+# Smallest variance of one transition's Gaussian, as in PEARL.
+MIN_VARIANCE = 1e-7
+
+
+def at_least_one(config: Any, *names: str) -> None:
+    """Refuse a config in which one of these is less."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise OmrlError(f"{name} must be at least 1, not {getattr(config, name)}.")
+
+
+def transition_dim(obs_dim: int, act_dim: int, next_obs: bool) -> int:
+    """Numbers of a context's transition that an encoder sees: (s, a, r, s') or (s, a, r)."""
+    return obs_dim + act_dim + 1 + (obs_dim if next_obs else 0)
+
+
+def encode(nets: nn.Module, params: Params, context: Tensor) -> Tensor:
+    """The child `encoder` on every transition; contexts are (s, a, r, s'), of which it may see (s, a, r) alone."""
+    return call(nets, params, "encoder", context[..., : params["encoder.weight.0"].shape[0]])
+
+
+def product_of_gaussians(mean: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance [..., l] of a product of C Gaussians, given by their means and raw variances [..., C, l]."""
+    precision = 1.0 / softplus(raw).clamp(min=MIN_VARIANCE)
+    variance = 1.0 / precision.sum(-2)
+    return (mean * precision).sum(-2) * variance, variance
+
+
+def kl_to_prior(mean: Tensor, variance: Tensor) -> Tensor:
+    """KL to N(0, 1), summed over the dimensions of z."""
+    return 0.5 * (variance + mean.square() - 1.0 - variance.log()).sum(-1)
+
+
+def twin_q(nets: nn.Module, params: Params, *inputs: Tensor) -> Tensor:
+    """Both copies of the child `critic` [2, ...] on inputs [..., dim] side by side."""
+    rows = torch.cat(inputs, -1)
+    return call(nets, params, "critic", rows.flatten(0, -2)).view(2, *rows.shape[:-1])

@@ -1,0 +1,199 @@
+"""Contextual BCQ: BCQ (Fujimoto, Meger, Precup; ICML 2019) on the state [s, z], FOCAL's second baseline.
+
+The form is that of the baseline in MBML (Li et al., 2019). A probabilistic encoder maps a context to a Gaussian over z,
+the product of one Gaussian per transition. It is trained by the critic's Bellman error and by the loss of the
+autoencoder that imitates the logged actions, both through a sample of z. The policy generates candidate actions with
+the autoencoder's decoder, perturbs each a little, and takes the one of the largest Q. Every loss is a pure function for
+one learner; those of BCQ itself are in `bcq.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from omrl.algorithms import bcq
+from omrl.algorithms.common import at_least_one, encode, product_of_gaussians, transition_dim, twin_q
+from omrl.engine import Batch, Info, Loss, Params
+from omrl.nets import MLP
+
+# Seed of the latents that `act` generates its candidates from: the same ones for every state, learner and run.
+ACT_SEED = 0
+
+
+@dataclass(frozen=True)
+class ContextualBCQConfig:
+    """Hyperparameters; each is a flag."""
+
+    latent_dim: int = 20
+    """Length of the task embedding."""
+    encoder_hidden: tuple[int, ...] = (200, 200, 200)
+    """Widths of the context encoder."""
+    actor_hidden: tuple[int, ...] = (300, 300, 300)
+    """Widths of the perturbation network."""
+    critic_hidden: tuple[int, ...] = (300, 300, 300)
+    """Widths of the critics."""
+    vae_hidden: tuple[int, ...] = (300, 300, 300)
+    """Widths of the autoencoder's encoder and decoder."""
+    half: bool = False
+    """Products between hidden layers in bfloat16: faster on a GPU."""
+    next_obs_in_context: bool = True
+    """Whether a context transition is (s, a, r, s') or (s, a, r)."""
+    perturbation: float = 0.05
+    """How far a candidate action is moved at most."""
+    soft_clipping: float = 0.75
+    """Weight of the smaller of the two target critics; the larger has the rest."""
+    gamma: float = 0.99
+    """Discount."""
+    reward_scale: float = 1.0
+    """Factor on rewards in the critic's target."""
+    dense_reward: bool = False
+    """Train the critic on `rewards_dense`; contexts keep the logged reward."""
+    tau: float = 0.005
+    """Step of the target critics and the target perturbation."""
+    actor_lr: float = 3e-4
+    """Adam step size of the perturbation network."""
+    critic_lr: float = 3e-4
+    """Adam step size of the critics."""
+    vae_lr: float = 3e-4
+    """Adam step size of the autoencoder."""
+    encoder_lr: float = 3e-4
+    """Adam step size of the context encoder."""
+    meta_batch: int = 16
+    """Tasks in a batch."""
+    batch_size: int = 256
+    """Transitions per task for all but the context."""
+    context_size: int = 100
+    """Transitions per context set."""
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size")
+
+
+class ContextualBCQNets(bcq.BCQNets):
+    """The trained parts of one learner: those of BCQ on [s, z], and the context encoder."""
+
+    def __init__(self, obs_dim: int, act_dim: int, config: ContextualBCQConfig, generator: torch.Generator) -> None:
+        super().__init__(
+            obs_dim + config.latent_dim,
+            act_dim,
+            actor_hidden=config.actor_hidden,
+            critic_hidden=config.critic_hidden,
+            vae_hidden=config.vae_hidden,
+            generator=generator,
+            half=config.half,
+        )
+        transition = transition_dim(obs_dim, act_dim, config.next_obs_in_context)
+        codes = 2 * config.latent_dim
+        self.encoder = MLP(transition, config.encoder_hidden, codes, generator=generator, half=config.half)
+
+
+class ContextualBCQ:
+    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
+
+    Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...] and context
+    [M, 2, C, ...], of whose two sets per task the first is used.
+    """
+
+    Config = ContextualBCQConfig
+    targets = ("actor", "critic")
+    plain = ()
+
+    def __init__(self, nets: ContextualBCQNets, config: ContextualBCQConfig) -> None:
+        self.nets = nets
+        self.config = config
+        shape = (bcq.CANDIDATES, bcq.latent_dim(nets.act_dim))
+        self.act_latents = torch.randn(shape, generator=torch.Generator().manual_seed(ACT_SEED))
+
+    @classmethod
+    def build(
+        cls, obs_dim: int, act_dim: int, config: ContextualBCQConfig, seeds: Sequence[int]
+    ) -> tuple[list[nn.Module], ContextualBCQ]:
+        """One learner's networks per seed, and the losses they share."""
+        nets = [ContextualBCQNets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
+        return list(nets), cls(nets[0], config)
+
+    @property
+    def learning_rate(self) -> dict[str, float]:
+        """Step size by network."""
+        config = self.config
+        return {
+            "encoder": config.encoder_lr,
+            "actor": config.actor_lr,
+            "critic": config.critic_lr,
+            "vae": config.vae_lr,
+        }
+
+    def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one update of all learners: batch [P, M, B, ...]."""
+        rows, latent = batch["act"].shape[:-1], bcq.latent_dim(batch["act"].shape[-1])
+        shapes = {
+            "z": (*rows[:2], self.config.latent_dim),
+            "vae": (*rows, latent),
+            "act": (*rows, latent),
+            "next_act": (*rows, bcq.CANDIDATES, latent),
+        }
+        device = batch["act"].device
+        return {name: torch.randn(shape, generator=generator, device=device) for name, shape in shapes.items()}
+
+    # -- the task --------------------------------------------------------------------------------------------------
+
+    def posterior(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of q(z | c): the product of one Gaussian per transition."""
+        return product_of_gaussians(*encode(self.nets, params, context).chunk(2, dim=-1))
+
+    def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
+        """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
+        mean, variance = self.posterior(params, context)
+        return mean if noise is None else mean + variance.sqrt() * noise
+
+    # -- control ---------------------------------------------------------------------------------------------------
+
+    def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        """The best of a fixed set of candidates by the first critic: deterministic, as scores and users want it."""
+        state = torch.cat([obs, z], -1)
+        return bcq.best(self.nets, params, state, self.act_latents.to(obs), self.config.perturbation)
+
+    def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
+        """Both critics [2, ...]."""
+        return twin_q(self.nets, params, obs, z, act)
+
+    def L_vae(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
+        """The autoencoder's loss, which moves it and the encoder."""
+        return bcq.L_vae(self.nets, params, torch.cat([batch["obs"], z], -1), batch["act"], noise["vae"])
+
+    def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
+        """Squared Bellman error, which moves the critics and the encoder."""
+        config = self.config
+        next_state = torch.cat([batch["next_obs"], z.detach()], -1)
+        value = bcq.target_value(
+            self.nets, params, targets, next_state, noise["next_act"], config.perturbation, config.soft_clipping
+        )
+        reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
+        target = config.reward_scale * reward + config.gamma * (1.0 - batch["term"]) * value
+        return bcq.L_critic(self.nets, params, torch.cat([batch["obs"], z], -1), batch["act"], target)
+
+    def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Tensor]:
+        """Minus the first critic's value of perturbed actions, which moves the perturbation alone; and that value."""
+        state = torch.cat([batch["obs"], z.detach()], -1)
+        return bcq.L_actor(self.nets, params, state, noise["act"], self.config.perturbation)
+
+    # -- the update ------------------------------------------------------------------------------------------------
+
+    @property
+    def before(self) -> list[tuple[str, Loss]]:
+        """One backward says it all."""
+        return []
+
+    def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+        """The sum of all losses; critic and autoencoder move the encoder too, the actor its own network alone."""
+        z = self.infer(params, batch["context"][:, 0], noise["z"])
+        z = z[:, None].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
+        vae = self.L_vae(params, batch, z, noise)
+        critic = self.L_critic(params, targets, batch, z, noise)
+        actor, value = self.L_actor(params, batch, z, noise)
+        info = {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": value}
+        return vae + critic + actor, {key: value.detach() for key, value in info.items()}

@@ -1,0 +1,126 @@
+"""MBML's first stage: for every training task alone a BCQ teacher, and ensembles that predict what the task would do.
+
+Every learner sees the rows of its own task only. The teachers are those of the last update: nothing is chosen by
+simulated returns, of which logs have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from omrl.algorithms import bcq
+from omrl.engine import Batch, Info, Params, call
+from omrl.nets import MLP
+from omrl.stages import Stage
+
+if TYPE_CHECKING:
+    from omrl.algorithms.mbml import MBMLConfig
+
+# What the distillation reads of a teacher: its perturbation, its first critic and the decoder of its candidates.
+KEPT = ("actor.", "critic.", "vae.decoder.")
+
+
+def build_teacher(obs_dim: int, act_dim: int, config: MBMLConfig, generator: torch.Generator) -> bcq.BCQNets:
+    """One task's BCQ."""
+    return bcq.BCQNets(
+        obs_dim,
+        act_dim,
+        actor_hidden=config.teacher_hidden,
+        critic_hidden=config.teacher_hidden,
+        vae_hidden=config.teacher_vae_hidden,
+        generator=generator,
+    )
+
+
+def build_model(
+    target: str, obs_dim: int, act_dim: int, config: MBMLConfig, generator: torch.Generator
+) -> nn.ModuleDict:
+    """One task's ensemble: (s, a) to the reward, `rew`, or to the next state, `next_obs`."""
+    hidden, outputs = (config.reward_hidden, 1) if target == "rew" else (config.next_obs_hidden, obs_dim)
+    net = MLP(obs_dim + act_dim, hidden, outputs, generator=generator, copies=config.members)
+    return nn.ModuleDict({f"{target}_model": net})
+
+
+def teacher_loss(
+    nets: bcq.BCQNets, config: MBMLConfig, params: Params, targets: Params, batch: Batch, noise: Batch
+) -> tuple[Tensor, Info]:
+    """BCQ on rows [B, ...] of one task: autoencoder, soft-clipped double Q, perturbation."""
+    obs, act, limit = batch["obs"], batch["act"], config.perturbation
+    reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
+    value = bcq.target_value(
+        nets, params, targets, batch["next_obs"], noise["next_latents"], limit, config.soft_clipping
+    )
+    critic = bcq.L_critic(nets, params, obs, act, reward + config.gamma * (1.0 - batch["term"]) * value)
+    vae = bcq.L_vae(nets, params, obs, act, noise["vae"])
+    actor, q = bcq.L_actor(nets, params, obs, noise["latent"], limit)
+    info = {"critic_loss": critic, "vae_loss": vae, "q": q}
+    return critic + vae + actor, {key: loss.detach() for key, loss in info.items()}
+
+
+def teacher_noise(batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+    """The random numbers of one update of all teachers: batch [learners, B, ...]."""
+    act = batch["act"]
+    latent = (*act.shape[:-1], bcq.latent_dim(act.shape[-1]))
+    shapes = {"vae": latent, "latent": latent, "next_latents": (*latent[:-1], bcq.CANDIDATES, latent[-1])}
+    return {name: torch.randn(shape, generator=generator, device=act.device) for name, shape in shapes.items()}
+
+
+def teacher_result(params: Params) -> dict[str, Tensor]:
+    """Of teachers [learners, ...] what is distilled."""
+    kept = {name: value for name, value in params.items() if name.startswith(KEPT)}
+    return {f"teacher.{name}": value[:, 0] if name.startswith("critic.") else value for name, value in kept.items()}
+
+
+def model_loss(
+    nets: nn.Module, target: str, params: Params, targets: Params, batch: Batch, noise: Batch
+) -> tuple[Tensor, Info]:
+    """Mean squared error of each member of an ensemble, summed over them: each moves by its own alone.
+
+    Members see the same rows and differ by where they began.
+    """
+    wanted = batch[target][..., None] if target == "rew" else batch[target]
+    predicted = call(nets, params, f"{target}_model", torch.cat([batch["obs"], batch["act"]], -1))  # [members, B, out]
+    errors = (predicted - wanted).square().flatten(1).mean(1)
+    return errors.sum(), {"error": errors.detach().mean().sqrt(), "spread": predicted.detach().std(0).mean()}
+
+
+def no_noise(batch: Batch, generator: torch.Generator) -> Mapping[str, Tensor]:
+    """For losses that need none."""
+    return {}
+
+
+def stages(obs_dim: int, act_dim: int, config: MBMLConfig, varies: str) -> list[Stage]:
+    """Teachers and reward ensembles; next-state ensembles where the dynamics vary."""
+    nets = build_teacher(obs_dim, act_dim, config, torch.Generator())
+    teacher = Stage(
+        name="teacher",
+        build=partial(build_teacher, obs_dim, act_dim, config),
+        loss=partial(teacher_loss, nets, config),
+        noise=teacher_noise,
+        result=teacher_result,
+        lr=config.teacher_lr,
+        batch_size=config.teacher_batch_size,
+        steps=config.teacher_steps,
+        targets=("actor", "critic"),
+        tau=config.tau,
+    )
+    steps = {"rew": config.reward_steps} | ({} if varies == "reward" else {"next_obs": config.next_obs_steps})
+    models = [
+        Stage(
+            name={"rew": "reward-model", "next_obs": "next-state-model"}[target],
+            build=partial(build_model, target, obs_dim, act_dim, config),
+            loss=partial(model_loss, build_model(target, obs_dim, act_dim, config, torch.Generator()), target),
+            noise=no_noise,
+            result=dict,
+            lr=config.model_lr,
+            batch_size=config.model_batch_size,
+            steps=count,
+        )
+        for target, count in steps.items()
+    ]
+    return [teacher, *models]

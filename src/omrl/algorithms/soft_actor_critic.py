@@ -1,0 +1,240 @@
+"""Soft actor-critic (Haarnoja et al., ICML 2018) for an inferred task, kept near the data as in BRAC (Wu et al., 2019).
+
+The control that FOCAL and Batch PEARL have in common: actor, twin critics and discriminator see [s, z], whoever made z.
+Each loss moves its own network alone: it reads the others with detached parameters. Only the critic's loss lets
+gradients through to z, for those that pass a z that has any.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from omrl.algorithms.common import at_least_one, transition_dim, twin_q
+from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
+from omrl.engine import Batch, Info, Loss, Params, call, detached
+from omrl.nets import MLP, gaussian, squashed_gaussian
+
+
+@dataclass(frozen=True)
+class SoftActorCriticConfig:
+    """Hyperparameters; each is a flag. FOCAL's symbol stands in brackets."""
+
+    latent_dim: int = 20
+    """Length of the task embedding [l]."""
+    encoder_hidden: tuple[int, ...] = (200, 200, 200)
+    """Widths of the context encoder."""
+    hidden: tuple[int, ...] = (300, 300, 300)
+    """Widths of actor, critics and discriminator."""
+    half: bool = False
+    """Products between hidden layers in bfloat16: faster on a GPU."""
+    next_obs_in_context: bool = True
+    """Whether a context transition is (s, a, r, s') or (s, a, r)."""
+    regularisation: Literal["policy", "value", "none"] = "policy"
+    """Divergence in the actor's loss alone, also in the critic's target, or nowhere."""
+    divergence: Divergence = "kl"
+    """Which divergence."""
+    penalty: Penalty = "gradient"
+    """What keeps the discriminator smooth."""
+    alpha: float = 50.0
+    """Strength of the regularisation [alpha]; where it starts when it is adapted."""
+    alpha_rate: float = 0.0
+    """Step of the adapted strength, alpha += rate * (mean D - target); 0 keeps it fixed."""
+    alpha_max: float = 2000.0
+    """Largest strength that is used."""
+    target_divergence: float = 0.05
+    """Divergence that an adapted strength aims for."""
+    gamma: float = 0.99
+    """Discount [gamma]."""
+    reward_scale: float = 5.0
+    """Factor on rewards in the critic's target; the entropy coefficient is 1, so this is the inverse temperature."""
+    dense_reward: bool = False
+    """Train actor and critic on `rewards_dense`; contexts keep the logged reward."""
+    tau: float = 0.005
+    """Step of the target critics."""
+    actor_lr: float = 1e-3
+    """Adam step size of the actor [alpha_2]."""
+    critic_lr: float = 1e-3
+    """Adam step size of the critics [alpha_3]."""
+    g_lr: float = 1e-4
+    """Adam step size of the discriminator."""
+    g_steps: int = 1
+    """Discriminator steps in an update, each on a fresh batch."""
+    meta_batch: int = 16
+    """Tasks in a batch [M]."""
+    batch_size: int = 256
+    """Transitions per task for actor and critic."""
+    context_size: int = 100
+    """Transitions per context set."""
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "g_steps")
+
+
+class SoftActorCriticNets(nn.Module):
+    """The trained parts of one learner; `codes` is how many numbers the encoder makes of a transition."""
+
+    def __init__(
+        self, obs_dim: int, act_dim: int, codes: int, config: SoftActorCriticConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        state = obs_dim + config.latent_dim
+        mlp = partial(MLP, generator=generator, half=config.half)
+        self.encoder = mlp(transition_dim(obs_dim, act_dim, config.next_obs_in_context), config.encoder_hidden, codes)
+        self.actor = mlp(state, config.hidden, 2 * act_dim, last_scale=0.01)
+        self.critic = mlp(state + act_dim, config.hidden, 1, copies=2)
+        is_policy = config.divergence == "gaussian-kl"
+        self.g = mlp(state, config.hidden, 2 * act_dim) if is_policy else mlp(state + act_dim, config.hidden, 1)
+        self.alpha = nn.Parameter(torch.tensor(config.alpha))
+
+
+class SoftActorCritic(ABC):
+    """Losses of one learner's control. Shapes: M tasks, B rows; `batch` and z are [M, B, ...]."""
+
+    Config: type[Any]
+    Nets: type[Any]
+    targets = ("critic",)
+    plain = ("alpha",)
+
+    def __init__(self, nets: nn.Module, config: SoftActorCriticConfig) -> None:
+        self.nets = nets
+        self.config = config
+
+    @classmethod
+    def build(cls, obs_dim: int, act_dim: int, config: Any, seeds: Sequence[int]) -> tuple[list[nn.Module], Self]:
+        """One learner's networks per seed, and the losses they share."""
+        nets = [cls.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
+        return nets, cls(nets[0], config)
+
+    @property
+    def learning_rate(self) -> dict[str, float]:
+        """Step size by network; the encoder's is added by whoever has one."""
+        config = self.config
+        return {
+            "actor": config.actor_lr,
+            "critic": config.critic_lr,
+            "g": config.g_lr,
+            "alpha": config.alpha_rate,
+        }
+
+    def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one update of all learners: batch [P, M, B, ...]."""
+        act, device = batch["act"], batch["act"].device
+        drawn = {name: torch.randn(act.shape, generator=generator, device=device) for name in ("act", "next_act")}
+        if self.regularised:
+            drawn["mix"] = torch.rand((*act.shape[:-1], 1), generator=generator, device=device)
+        return drawn
+
+    @property
+    def regularised(self) -> bool:
+        """Whether straying from the data costs anything."""
+        return self.config.regularisation != "none"
+
+    @abstractmethod
+    def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
+        """z [..., l] of each context set [..., C, transition]."""
+
+    # -- control ---------------------------------------------------------------------------------------------------
+
+    def policy(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        """pi(a | s, z): mean and raw log-std of a tanh-squashed Gaussian."""
+        return call(self.nets, params, "actor", torch.cat([obs, z], -1))
+
+    def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        """The deterministic action tanh(mean)."""
+        mean, _ = gaussian(self.policy(params, obs, z))
+        return torch.tanh(mean)
+
+    def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
+        """Both critics [2, ...]."""
+        return twin_q(self.nets, params, obs, z, act)
+
+    def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
+        """FOCAL's Eqn 15: squared Bellman error; with the value penalty the target pays for straying at s' too."""
+        config, fixed = self.config, detached(params)
+        still = z.detach()
+        policy = self.policy(fixed, batch["next_obs"], still)
+        next_act, next_log_prob = squashed_gaussian(policy, noise["next_act"])
+        value = self.q(targets, batch["next_obs"], still, next_act).amin(0) - next_log_prob
+        counted = torch.ones_like(value)
+        if config.regularisation == "value":
+            divergence = self.D(fixed, batch["next_obs"], still, policy, next_act, batch["next_act"])
+            value = value - self._alpha(fixed) * divergence
+            if config.divergence != "gaussian-kl":
+                # The behaviour's action at s' is the next logged one; rows without it are left out.
+                counted = torch.maximum(batch["has_next"], batch["term"])
+        reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
+        target = config.reward_scale * reward + config.gamma * (1.0 - batch["term"]) * value
+        error = self.q(params, batch["obs"], z, batch["act"]) - target.detach()
+        return (error.square() * counted).sum((-1, -2)).sum() / counted.sum().clamp(min=1.0)
+
+    def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:
+        """FOCAL's Eqn 16: value and entropy of the policy's own actions, minus what it pays for straying."""
+        fixed, still = detached(params), z.detach()
+        policy = self.policy(params, batch["obs"], still)
+        act, log_prob = squashed_gaussian(policy, noise["act"])
+        value = self.q(fixed, batch["obs"], still, act).amin(0)
+        loss = (log_prob - value).mean()
+        info = {"act": act.detach(), "q": value.mean(), "entropy": -log_prob.mean()}
+        if self.regularised:
+            info["divergence"] = self.D(fixed, batch["obs"], still, policy, act, batch["act"]).mean()
+            loss = loss + self._alpha(fixed) * info["divergence"]
+        return loss, info
+
+    def _alpha(self, params: Params) -> Tensor:
+        return params["alpha"].clamp(0.0, self.config.alpha_max)
+
+    # -- behaviour regularisation ----------------------------------------------------------------------------------
+
+    def D(self, params: Params, obs: Tensor, z: Tensor, policy: Tensor, policy_act: Tensor, data_act: Tensor) -> Tensor:
+        """Per-state divergence between the policy, given by its outputs and an action of it, and the data."""
+        if self.config.divergence == "gaussian-kl":
+            return gaussian_kl(policy, self._behaviour(params, obs, z))
+        return estimate(self.config.divergence, self._g(params, obs, z), policy_act, data_act)
+
+    def _behaviour(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        return call(self.nets, params, "g", torch.cat([obs, z], -1))
+
+    def _g(self, params: Params, obs: Tensor, z: Tensor) -> Discriminator:
+        return lambda act: call(self.nets, params, "g", torch.cat([obs, z, act], -1)).squeeze(-1)
+
+    def L_g(self, params: Params, batch: Batch, z: Tensor, policy_act: Tensor, noise: Batch) -> Tensor:
+        """The discriminator climbs the estimate, kept smooth by a penalty; a behaviour policy fits the log."""
+        if self.config.divergence == "gaussian-kl":
+            return behaviour_loss(self._behaviour(params, batch["obs"], z), batch["act"])
+        g, config = self._g(params, batch["obs"], z), self.config
+        return dual_loss(config.divergence, config.penalty, g, policy_act, batch["act"], noise["mix"])
+
+    # -- the update ------------------------------------------------------------------------------------------------
+
+    @property
+    def before(self) -> list[tuple[str, Loss]]:
+        """Discriminator steps beyond the one that the update itself makes."""
+        return [("g", self.g_loss)] * (self.config.g_steps - 1 if self.regularised else 0)
+
+    def g_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+        """A step of the discriminator alone, on a batch of its own."""
+        fixed = detached({name: value for name, value in params.items() if not name.startswith("g.")})
+        z = self.infer(fixed, batch["context"][:, 0]).unsqueeze(1).expand(-1, batch["obs"].shape[1], -1)
+        act, _ = squashed_gaussian(self.policy(fixed, batch["obs"], z), noise["act"])
+        return self.L_g(params, batch, z, act, noise), {}
+
+    def L_control(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:
+        """The sum of the losses of critic, actor and discriminator, each of which moves its own network alone."""
+        critic = self.L_critic(params, targets, batch, z, noise)
+        actor, info = self.L_actor(params, batch, z, noise)
+        act = info.pop("act")
+        info |= {"critic_loss": critic, "actor_loss": actor}
+        total = critic + actor
+        if self.regularised:
+            info["alpha"] = self._alpha(params)
+            total = total + self.L_g(params, batch, z.detach(), act, noise)
+            # Plain gradient descent on this term is alpha += rate * (mean D - target).
+            total = total - params["alpha"] * (info["divergence"] - self.config.target_divergence).detach()
+        return total, info

@@ -1,0 +1,120 @@
+"""The figures of an experiment: all its data sets side by side, in the report's style."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omrl.behaviour.plots import draw_trajectories
+from omrl.data import MetaDataset
+from omrl.experiments.definitions import Experiment
+from omrl.experiments.judging import Outcome
+from omrl.reporting.probe import Embedding
+from omrl.reporting.style import INK, colour, dash, finish, new, shortened, style, task_colours
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(
+    experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], folder: Path, note: str
+) -> list[str]:
+    """Write every figure as PNG and SVG; their names."""
+    drawn = []
+    with style():
+        for kind in experiment.figures:
+            figure: Figure | None
+            if kind in ("return", "return-log", "q"):
+                figure = curves(experiment, outcomes, kind)
+            elif kind == "levels":
+                figure = levels(outcomes[0].facts.dataset)
+            else:
+                figure = clouds(experiment, outcomes, embeddings, kind)
+            if figure is not None:
+                if note:
+                    figure.supxlabel(note, fontsize=7, color=INK)
+                finish(figure, folder, kind, experiment.title)
+                drawn.append(kind)
+    return drawn
+
+
+def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Figure:
+    """A metric over the transitions sampled: the mean over seeds and the range between them."""
+    from matplotlib.ticker import EngFormatter
+
+    metric = "q" if kind == "q" else "return"
+    figure = new(4.6 * len(experiment.data) + 0.4, 3.2)
+    for axes, data in zip(np.atleast_1d(figure.subplots(1, len(experiment.data))), experiment.data, strict=True):
+        for outcome in outcomes:
+            if outcome.cell.data != data or metric not in outcome.facts.curves:
+                continue
+            curve, index = outcome.facts.curves[metric], experiment.rows.index(outcome.cell.row)
+            values = np.where(np.isfinite(curve.values), curve.values, np.nan)
+            there = np.isfinite(values).any(0)
+            x, values = curve.transitions[there], values[:, there]
+            axes.plot(
+                x,
+                np.nanmean(values, axis=0),
+                color=colour(index),
+                ls=dash(index),
+                label=shortened(outcome.cell.row.label, 34),
+                marker="o" if len(x) <= 15 else "",
+                markersize=3,
+            )
+            axes.fill_between(
+                x, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=colour(index), alpha=0.18, lw=0
+            )
+        axes.set(title=data.title, xlabel="transitions sampled by each seed")
+        axes.set_ylabel("Q of the policy's actions" if metric == "q" else "mean return on test tasks")
+        if kind == "return-log":
+            axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if metric == "q":
+            # Orders of magnitude of either sign: the value penalty makes Q negative, divergence often positive.
+            axes.set_yscale("symlog", linthresh=100)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
+    return figure
+
+
+def clouds(
+    experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], kind: str
+) -> Figure | None:
+    """The embeddings of 20 tasks in every row, one colour per task: t-SNE, two or three principal components."""
+    shown = [outcome for outcome in outcomes if outcome.run in embeddings]
+    if not shown:
+        return None
+    titles = list(dict.fromkeys(outcome.cell.data.title for outcome in shown))
+    rows, columns = len(titles), len(experiment.rows)
+    figure = new(2.7 * columns, 2.6 * rows + 0.2)
+    for outcome in shown:
+        found = embeddings[outcome.run]
+        at = titles.index(outcome.cell.data.title) * columns + experiment.rows.index(outcome.cell.row) + 1
+        colours = list(np.repeat(task_colours(found.values), found.z.shape[1]))
+        points: Any = {"c": colours, "s": 4, "lw": 0, "rasterized": True}
+        if kind == "embedding-3d":
+            axes: Any = figure.add_subplot(rows, columns, at, projection="3d")
+            axes.scatter(*found.axes.T, depthshade=False, **points)
+            axes.set_box_aspect((1, 1, 1))
+            axes.tick_params(labelsize=6, pad=0)
+        else:
+            axes = figure.add_subplot(rows, columns, at)
+            flat = found.flat if kind == "embedding" else found.axes[:, :2]
+            axes.scatter(flat[:, 0], flat[:, 1], **points)
+            axes.set(xticks=[], yticks=[])
+        axes.set_title(shortened(outcome.cell.row.label, 30), fontsize=8.5)
+        if at % columns == 1 or columns == 1:
+            axes.set_ylabel(outcome.cell.data.title, fontsize=8)
+    return figure
+
+
+def levels(dataset: MetaDataset | None) -> Figure | None:
+    """Where the data's policies of every quality go in a few tasks; for families that move in a plane."""
+    if dataset is None or "point-robot" not in (dataset.family or ""):
+        return None
+    figure = new(3.6 * (len(dataset.levels) - 1), 3.2)  # all but `mixed`, which is all of them
+    draw_trajectories(figure, dataset)
+    return figure

@@ -1,0 +1,167 @@
+"""Runs an experiment from data to verdict, and writes what came out.
+
+OUT/NAME/results.json    rows, metrics, and the verdict on every claim with its interval
+OUT/NAME/figures         PNG and SVG        OUT/NAME/tables    CSV and Markdown
+OUT/NAME/scores.csv      raw returns        OUT/NAME/curves.csv    raw curves
+OUT/NAME/report          the page on its runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omrl.errors import OmrlError
+from omrl.experiments import PaperRun, drawing, running, tables
+from omrl.experiments.definitions import Experiment, get_experiment, get_scale
+from omrl.experiments.judging import Outcome, judge, q_growth
+from omrl.experiments.planning import Cell, Job, jobs, plan
+from omrl.files import write_json, write_rows
+from omrl.reporting import replacing
+from omrl.reporting.build import build
+from omrl.reporting.gather import RunFacts, gather, read_logged, read_scores
+from omrl.reporting.probe import Embedding
+
+CURVES = ("return", "q")
+
+
+def execute(args: PaperRun) -> dict[str, Any]:
+    """Do what is missing, then write everything; returns what results.json says."""
+    from omrl.behaviour.plots import need_matplotlib
+
+    need_matplotlib()
+    experiment, scale = get_experiment(args.name), get_scale(args.scale)
+    if args.seeds is not None and args.seeds < 1:
+        raise OmrlError(f"--seeds must be at least 1, not {args.seeds}.")
+    cells = plan(experiment, scale, args.seeds)
+    folder = args.out / experiment.name
+    if scale.note:
+        print(f"note: {scale.note}")
+    runs = _train_all(cells, args)
+    outcomes = _test_all(experiment, cells, runs)
+    for name in ("figures", "tables"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    embeddings = _page(experiment, outcomes, folder / "report")
+    judged = judge(experiment, outcomes)
+    figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", scale.note)
+    made = [tables.make(kind, experiment, outcomes) for kind in experiment.tables]
+    for table in (*made, tables.claims(judged)):
+        table.write(folder / "tables")
+    _write_raw(outcomes, folder)
+    results = {
+        "experiment": experiment.name,
+        "paper": experiment.paper,
+        "title": experiment.title,
+        "scale": args.scale,
+        "note": scale.note,
+        "rows": [_row(outcome, args.out) for outcome in outcomes],
+        "claims": judged,
+        "figures": figures,
+        "tables": [table.name for table in (*made, tables.claims(judged))],
+    }
+    write_json(folder / "results.json", results)
+    return results
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
+    """The folder of every run, trained."""
+    wanted, found = jobs(cells), {}
+    data = {
+        source: running.make_data(source, args.data, args.policies, args.device)
+        for source in dict.fromkeys(job.source for job in wanted)
+    }
+    for number, job in enumerate(wanted, 1):
+        labels = dict.fromkeys(f"{cell.row.label} on {cell.data.title}" for cell in cells if cell.job == job)
+        print(f"\n{number}/{len(wanted)}  {'; '.join(labels)}", flush=True)
+        train, hyperparameters = running.resolve(job, data[job.source], args.out / "runs", args.device)
+        running.train(train, hyperparameters)
+        found[job] = train.out
+    return found
+
+
+def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path]) -> list[Outcome]:
+    """What every row reached. A run is first tested as `omrl evaluate` does by itself: that is what its page shows."""
+    wanted = {claim.metric for claim in experiment.claims}
+    told_apart = "identification" in wanted or "embedding" in experiment.tables
+    folders = list(dict.fromkeys(runs.values()))
+    steps = {facts.run.folder: facts.step for facts in gather(folders)}
+    for folder in folders:
+        running.tested(folder, steps[folder])
+    facts_of = {facts.run.folder: facts for facts in gather(folders)}
+    outcomes = []
+    for cell in cells:
+        folder = runs[cell.job]
+        facts = facts_of[folder]
+        level = cell.row.context_level
+        summary, raw = running.tested(
+            folder, facts.step, context_level=level if level != facts.config["level"] else None
+        )
+        scores = read_scores(raw)
+        assert scores is not None
+        metrics = {"return": scores.returns.mean(-1)}
+        metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
+        if told_apart:
+            _, logged = running.tested(folder, facts.step, protocol="logged", split="train")
+            metrics["identification"] = read_logged(logged)["identification"]
+        if "q_growth" in wanted:
+            metrics["q_growth"] = q_growth(facts.curves["q"])
+        outcomes.append(Outcome(cell, folder, facts, summary, scores.tasks, scores.returns, metrics))
+    return outcomes
+
+
+# -- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def _page(experiment: Experiment, outcomes: Sequence[Outcome], target: Path) -> dict[Path, Embedding]:
+    """The report on all runs under the experiment's labels; the embeddings that were looked at for it."""
+    facts: dict[Path, RunFacts] = {}
+    for outcome in outcomes:
+        label = outcome.cell.row.label + (f", {outcome.cell.data.title}" if len(experiment.data) > 1 else "")
+        facts.setdefault(outcome.run, replace(outcome.facts, index=len(facts), name=label))
+    with replacing(target) as temporary:
+        probes = build(list(facts.values()), temporary, f"omrl paper run {experiment.name}")
+    return {run: seen.embedding for run, seen in zip(facts, probes, strict=True) if seen.embedding is not None}
+
+
+def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
+    """Every number of the figures and tables, in long form."""
+    scores: list[Sequence[Any]] = [("data", "row", "seed", "task", "episode", "return")]
+    curves: list[Sequence[Any]] = [("data", "row", "seed", "metric", "step", "transitions", "value")]
+    for outcome in outcomes:
+        first = outcome.facts.config["seed"]
+        for (p, t, e), value in np.ndenumerate(outcome.returns):
+            scores.append((*outcome.key, first + p, outcome.tasks[t], e, f"{value:.6g}"))
+        for name in CURVES:
+            curve = outcome.facts.curves.get(name)
+            if curve is not None:
+                for (p, s), value in np.ndenumerate(curve.values):
+                    place = (int(curve.steps[s]), int(curve.transitions[s]))
+                    curves.append((*outcome.key, first + p, name, *place, f"{value:.6g}"))
+    write_rows(folder / "scores.csv", scores)
+    write_rows(folder / "curves.csv", curves)
+
+
+def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
+    """A row as JSON; metrics are one value per seed."""
+    config = outcome.facts.config
+    return {
+        "data": outcome.cell.data.title,
+        "row": outcome.cell.row.label,
+        "run": str(outcome.run.relative_to(out)),
+        "family": config["family"],
+        "algorithm": config["algorithm"],
+        "preset": config["preset"],
+        "changes": dict(outcome.cell.job.changes),
+        "level": config["level"],
+        "context_level": outcome.summary["context_level"],
+        **{key: outcome.summary.get(key) for key in ("seeds", "tasks", "updates", "mean", "iqm", "normalised")},
+        "metrics": {name: [float(value) for value in values.mean(1)] for name, values in outcome.metrics.items()},
+        "published": dict(outcome.cell.row.published),
+    }

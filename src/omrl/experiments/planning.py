@@ -1,0 +1,113 @@
+"""Which runs an experiment needs, and about what they cost. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omrl import training
+from omrl.experiments.definitions import Data, Experiment, Row, Scale, cost_table
+from omrl.families import get_family
+
+# What a preset says of a run and not of its algorithm.
+OF_THE_RUN = ("level", "max_rows", "steps")
+Changes = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A meta-dataset: how to make it, and where it belongs."""
+
+    family: str
+    split: str = "paper"
+    tasks: int | None = None
+    episodes: int | None = None
+
+    @property
+    def folder(self) -> str:
+        """Relative to the folder of all data. A part of a family's tasks does not take the place of all of them."""
+        name = self.family + ("" if self.split == "paper" else f"-{self.split}")
+        return name if self.tasks is None else f"small/{name}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to train. Rows of several experiments may ask for equal ones, which are then one."""
+
+    source: Source
+    algorithm: str
+    preset: str
+    changes: Changes
+    level: str | None
+    seeds: int
+    steps: int | None
+    log_every: int
+    eval_every: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of an experiment on one of its data sets."""
+
+    data: Data
+    row: Row
+    job: Job
+
+
+def plan(experiment: Experiment, scale: Scale, seeds: int | None = None) -> list[Cell]:
+    """Every row on every data set."""
+    return [
+        Cell(data, row, _job(data, row, scale, seeds or scale.seeds))
+        for data in experiment.data
+        for row in experiment.rows
+    ]
+
+
+def jobs(cells: Iterable[Cell]) -> list[Job]:
+    """Each run once."""
+    return list(dict.fromkeys(cell.job for cell in cells))
+
+
+def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
+    shape = {"seeds": seeds, "steps": scale.steps, "log_every": scale.log_every, "eval_every": scale.eval_every}
+    if not scale.families:
+        source, level = Source(data.family, data.split), row.level
+        return Job(source, row.algorithm, row.preset, _frozen(row.changes), level, **shape)  # type: ignore[arg-type]
+    # Another family stands for this one: its own preset gives what belongs to it, such as the scale of its rewards, and
+    # the preset of the family that it stands for everything that the experiment is about.
+    stand_in = scale.families[get_family(data.family).varies]
+    preset = training._preset(row.algorithm, row.preset, data.family)
+    own = {name: value for name, value in preset.items() if name not in OF_THE_RUN}
+    changes = {**own, **row.changes, **scale.sizes[row.algorithm]}
+    source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes)
+    level = row.level or preset.get("level")
+    return Job(source, row.algorithm, "paper", _frozen(changes), level, **shape)  # type: ignore[arg-type]
+
+
+def _frozen(changes: Mapping[str, Any]) -> Changes:
+    """Hashable, in a fixed order."""
+    return tuple((key, tuple(v) if isinstance(v, list) else v) for key, v in sorted(changes.items()))
+
+
+def updates(job: Job) -> int:
+    """Updates of each seed in meta-training."""
+    if job.steps is not None:
+        return job.steps
+    found: int = training._preset(job.algorithm, job.preset, job.source.family).get("steps", training.Train.steps)
+    return found
+
+
+def minutes(all_jobs: Iterable[Job], scale: str) -> float:
+    """About how long runs take, one after the other: on one H200 at full scale, on two cores at small scale."""
+    costs = cost_table(scale)
+    total = 0.0
+    for job in all_jobs:
+        cost = costs[job.algorithm]
+        milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
+        if "stage" in cost:
+            values = {**training._preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
+            tasks = job.source.tasks or len(get_family(job.source.family).splits[job.source.split].train)
+            milliseconds += values["teacher_steps"] * job.seeds * tasks * cost["stage"]
+        total += milliseconds / 60_000 + costs["around"]
+    return total

@@ -1,0 +1,137 @@
+"""Makes what an experiment needs and is not there yet: data, runs, tests of runs.
+
+    DATA/FAMILY, DATA/FAMILY-SPLIT, DATA/small/FAMILY    meta-datasets
+    OUT/runs/FAMILY-ALGORITHM-DIGEST                     runs; the digest is of all that decides a run's result
+
+Experiments share runs. What was interrupted goes on, what is finished is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omrl import training
+from omrl.data import MetaDataset
+from omrl.data.manifest import MANIFEST, Split
+from omrl.errors import OmrlError
+from omrl.evaluation import Evaluate, evaluate, file_name
+from omrl.experiments.planning import Job, Source
+from omrl.families import get_family
+from omrl.files import write_json
+
+# A run saves itself this many times at least.
+SAVES = 5
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
+    """The folder of a meta-dataset; one that is not there is made, from published policies where there are any."""
+    from omrl.behaviour.collect import collect
+
+    folder = root / source.folder
+    if (folder / MANIFEST).is_file():
+        _check(source, MetaDataset.open(folder), folder)
+        return folder
+    if source.split != "paper":
+        whole = make_data(replace(source, split="paper"), root, policies, device)
+        return resplit(whole, folder, source.split)
+    print(f"making {folder}", flush=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"tasks": source.tasks, "episodes": source.episodes, "device": device}
+    if (policies / source.family).is_dir():
+        options |= {"from_policies": True, "policies": policies}
+    collect(source.family, folder, **options)
+    return folder
+
+
+def _check(source: Source, dataset: MetaDataset, folder: Path) -> None:
+    """Refuse a dataset that somebody else put there for another purpose."""
+    names, split = _split_names(source.family, source.split), dataset.split
+    whole = source.tasks is None
+    fits = split == names if whole else len(dataset.tasks) == source.tasks
+    if dataset.family != source.family or not fits:
+        wanted = f"the {source.split} split of" if whole else f"{source.tasks} tasks of"
+        raise OmrlError(f"{folder} does not hold {wanted} {source.family}; name another folder with --data.")
+
+
+def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
+    tasks, found = get_family(family).tasks, get_family(family).splits[split]
+    return {side: tuple(tasks[i].name for i in getattr(found, side)) for side in ("train", "test")}
+
+
+def resplit(whole: Path, folder: Path, split: str) -> Path:
+    """The same rows under another of the family's splits; where the disk allows it, the files are there once."""
+    dataset = MetaDataset.open(whole)
+    manifest = replace(dataset.manifest, split=Split(**_split_names(dataset.family or "", split)))
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for entry in manifest.tasks:
+        try:
+            os.link(whole / entry.file, temporary / entry.file)
+        except OSError:  # a file system without hard links
+            shutil.copy(whole / entry.file, temporary / entry.file)
+    (temporary / MANIFEST).write_text(manifest.to_json())
+    temporary.rename(folder)
+    return folder
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Train, Any]:
+    """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
+    start, hyperparameters = training.starting_point(training.Train(job.algorithm, data, runs, preset=job.preset))
+    steps = job.steps or start.steps
+    args = replace(
+        start,
+        seeds=job.seeds,
+        steps=steps,
+        level=job.level or start.level,
+        log_every=job.log_every,
+        eval_every=job.eval_every,
+        save_every=min(start.save_every, max(steps // SAVES, 1)),
+        device=device,
+    )
+    hyperparameters = replace(hyperparameters, **dict(job.changes))
+    dataset = MetaDataset.open(data)
+    config = training.run_config(args, hyperparameters, dataset)
+    # Where the data lies and whether it fits into memory decide nothing; what is in it does.
+    decides = {key: value for key, value in config.items() if key not in ("data", "stream")}
+    rows = [[entry.name, entry.sha256] for entry in dataset.manifest.tasks]
+    text = json.dumps([decides, rows, dataset.split], sort_keys=True)
+    name = f"{job.source.family}-{job.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+    return replace(args, out=runs / name), hyperparameters
+
+
+def train(args: training.Train, hyperparameters: Any) -> None:
+    """Train, go on, or leave alone what is finished."""
+    from omrl.reporting.gather import gather
+
+    if (args.out / "config.json").is_file() and gather([args.out])[0].step >= args.steps:
+        print(f"{args.out} is trained", flush=True)
+        return
+    print(f"training {args.out}", flush=True)
+    training.run(args, hyperparameters)
+
+
+def tested(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any], Path]:
+    """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
+    raw = run / file_name(Evaluate(run, **options))
+    kept = raw.with_suffix(".json")
+    if raw.is_file() and kept.is_file():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        if found["updates"] == updates:
+            return found, raw
+    print(f"testing {run}{''.join(f', {key} {value}' for key, value in options.items() if value)}", flush=True)
+    found = evaluate(run, **options)
+    write_json(kept, found)
+    return found, raw

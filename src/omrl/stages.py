@@ -1,0 +1,163 @@
+"""Stages before meta-training: populations of one learner per seed and training task, each on its own task's rows.
+
+An algorithm that has some says so by `stages(varies)`. Each is learnt once; what its learners ended with lies in the
+run's folder and reaches the algorithm's loss in the batch, for the tasks of that batch:
+
+    runs/mbml/stages/teacher/result.safetensors    what the loss reads, [seed, task, ...] by name
+    runs/mbml/stages/teacher/metrics.csv           as in the run's folder; values are means over the tasks
+
+A stage that was interrupted goes on from `checkpoint.safetensors`, or starts again where there is none yet; on CPU it
+ends with the same bytes either way.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from omrl.data import Tensors
+from omrl.engine import Batch, Loss, Params, Population
+from omrl.errors import OmrlError
+from omrl.files import write_tensors
+from omrl.progress import Meter
+from omrl.run import Run
+from omrl.sampling import Normalisation, OnDisk, make_sampler
+
+# Optimiser states of hundreds of learners take gigabytes: they are saved by the clock and not by the update.
+CHECKPOINT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one learner per seed and task learns before meta-training."""
+
+    name: str
+    """Of its folder among the run's stages."""
+    build: Callable[[torch.Generator], nn.Module]
+    """One learner's networks."""
+    loss: Loss
+    """As the engine takes it; the batch has rows [B, ...] of the learner's own task."""
+    noise: Callable[[Batch, torch.Generator], Mapping[str, Tensor]]
+    """The random numbers of an update of all learners, for a batch [learners, B, ...]."""
+    result: Callable[[Params], Mapping[str, Tensor]]
+    """What is kept of the learners' parameters [learners, ...], under the names that meta-training reads."""
+    lr: float
+    batch_size: int
+    steps: int
+    targets: tuple[str, ...] = ()
+    tau: float = 0.005
+
+
+def by_task(batch: Params) -> dict[str, Tensor]:
+    """Rows [P x T, B, ...] in the order of the tasks, of a meta-batch [P, T, B, ...] of all of them in random order."""
+    rows = {name: value for name, value in batch.items() if name not in ("task", "context")}
+    return {name: value.flatten(0, 1) for name, value in of_tasks(rows, batch["task"].argsort(dim=1)).items()}
+
+
+def of_tasks(tensors: Params, tasks: Tensor) -> dict[str, Tensor]:
+    """Of tensors [P, T, ...] those of some tasks [P, M], as [P, M, ...]."""
+    learners = torch.arange(len(tasks), device=tasks.device)[:, None]
+    return {name: value[learners, tasks] for name, value in tensors.items()}
+
+
+def learn_stages(
+    stages: Sequence[Stage], run: Run, data: Tensors | OnDisk, normalise: Normalisation, device: str, log_every: int
+) -> dict[str, Tensor]:
+    """What all stages end with, [seed, task, ...] by name; what is not in the run's folder yet is learnt now."""
+    found: dict[str, Tensor] = {}
+    for stage in stages:
+        folder = run.folder / "stages" / stage.name
+        if not (folder / "result.safetensors").is_file():
+            _learn(stage, Run(folder, run.config), data, normalise, device, log_every)
+        _, result = _load(folder / "result.safetensors")
+        found |= {name: value.to(device) for name, value in result.items()}
+    return found
+
+
+def untrained(stages: Sequence[Stage], seeds: int, tasks: int, device: str) -> dict[str, Tensor]:
+    """What the stages would end with if nothing were learnt and all learners were the same: to measure speed."""
+    found: dict[str, Tensor] = {}
+    for stage in stages:
+        learner = stage.build(torch.Generator().manual_seed(0))
+        params = {name: value.detach()[None].to(device) for name, value in learner.named_parameters()}
+        for name, value in stage.result(params).items():
+            found[name] = value[None].expand(seeds, tasks, *value.shape[1:])
+    return found
+
+
+def _learn(
+    stage: Stage, run: Run, data: Tensors | OnDisk, normalise: Normalisation, device: str, log_every: int
+) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    seeds = range(run.config["seed"], run.config["seed"] + run.config["seeds"])
+    tasks = len(data.tasks) if isinstance(data, OnDisk) else len(data.obs)
+    population = Population(
+        [stage.build(_generator(seed, task)) for seed in seeds for task in range(tasks)],
+        stage.loss,
+        learning_rate={"": stage.lr},
+        targets=stage.targets,
+        tau=stage.tau,
+        seed=seeds[0],
+        device=device,
+    )
+    sizes = {"learners": len(seeds), "meta_batch": tasks, "batch_size": stage.batch_size, "context_size": 0}
+    sampler = make_sampler(data, normalise, seed=seeds[0], **sizes)
+
+    def draw(generator: torch.Generator) -> tuple[Batch, Batch]:
+        batch = by_task(sampler.draw(generator))
+        return batch, stage.noise(batch, generator)
+
+    step, checkpoint = 0, run.folder / "checkpoint.safetensors"
+    if checkpoint.is_file():
+        step, state = _load(checkpoint)
+        population.load_state(state)
+    run.forget_after(step)
+    saved = time.monotonic()
+    label = f"{stage.name}, {len(seeds)} seeds x {tasks} tasks"
+    with closing(sampler), closing(run), Meter(label, stage.steps, step) as meter:
+        while step < stage.steps:
+            sampler.prepare(step)
+            info = population.step(draw)
+            step += 1
+            if step % log_every == 0 or step == stage.steps:
+                values = {**info, "alive": population.alive.float()}
+                per_seed = {name: value.view(len(seeds), tasks).mean(1).tolist() for name, value in values.items()}
+                run.log(step, step * sampler.transitions_per_update, per_seed)
+                meter.update(step, f"{meter.rate:.1f} updates/s")
+            if time.monotonic() - saved >= CHECKPOINT_SECONDS and step < stage.steps:
+                _save(checkpoint, step, population.state())
+                saved = time.monotonic()
+    failed = int((~population.alive).sum())
+    if failed:
+        print(f"warning: {failed} of {label} met a number that is not finite and stopped early.", file=sys.stderr)
+    result = stage.result(population.params)
+    whole = {name: value.reshape(len(seeds), tasks, *value.shape[1:]) for name, value in result.items()}
+    _save(run.folder / "result.safetensors", step, whole)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _generator(seed: int, task: int) -> torch.Generator:
+    """For the initial weights of one learner."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, task]).generate_state(1)[0]))
+
+
+def _save(path: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
+    arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+    write_tensors(path, arrays, {"step": str(step)})
+
+
+def _load(path: Path) -> tuple[int, dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int(file.metadata()["step"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception as error:  # safetensors raises its own kinds
+        raise OmrlError(f"{path} is damaged ({error}); delete it to learn this stage again.") from error

@@ -1,0 +1,161 @@
+"""Testing and adapting a trained run: scores, policies, contexts that cannot be used."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import omrl
+from omrl import evaluation
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
+from omrl.families import FAMILIES
+from omrl.run import Run
+from omrl.training import Trained
+from training_helpers import pumps, train, walks
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return walks(FAMILIES["sparse-point-robot"], tmp_path_factory.mktemp("data") / "walks")
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(data, folder)
+    return folder
+
+
+# -- testing -----------------------------------------------------------------------------------------------------------
+
+
+def test_evaluation_scores_every_seed_task_and_episode(data, trained):
+    found = evaluation.evaluate(trained, context=10, episodes=3)
+    with (trained / found["file"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    tasks = MetaDataset.open(data).split["test"]
+    assert len(rows) == 2 * len(tasks) * 3 and {row["task"] for row in rows} == set(tasks)
+    assert found["mean"]["value"] == pytest.approx(np.mean([float(row["return"]) for row in rows]))
+    assert evaluation.evaluate(trained, context=10, episodes=3) == found
+
+
+def test_given_context_returns_are_those_of_the_gymnasium_environment(tmp_path):
+    family = FAMILIES["point-robot-wind"]  # its rewards are never zero
+    data = walks(family, tmp_path / "walks")
+    learner = Trained(train(data, tmp_path / "run", seeds=1))
+    view = MetaDataset.open(data).select(MetaDataset.open(data).split["test"])
+    found = evaluation.given_context(learner, view, context=10, episodes=1, seed=0)[0, :, 0]
+    contexts = evaluation.draw_contexts(learner, view, 10, 0)
+    params = {name: value[0] for name, value in learner.population.params.items()}
+    for t, task in enumerate(view.tasks):
+        env = family.make(task)
+        obs, _ = env.reset(seed=0)
+        z = learner.algorithm.infer(params, contexts[0, t : t + 1])
+        total, done = 0.0, False
+        while not done:
+            with torch.no_grad():
+                act = learner.algorithm.act(params, learner.normalise(torch.from_numpy(obs)[None]), z)
+            obs, reward, terminated, truncated, _ = env.step(act[0].numpy())
+            total, done = total + reward, terminated or truncated
+        assert total < -1
+        assert found[t] == pytest.approx(total, abs=1e-4)
+
+
+# -- adapting ----------------------------------------------------------------------------------------------------------
+
+
+def test_adapting_equals_what_evaluation_does(data, trained):
+    dataset = MetaDataset.open(data)
+    task = dataset.split["test"][0]
+    rows = dataset.rows(task)
+    policy = omrl.load(trained).adapt(rows, seed=1)
+    learner = Trained(Run.open(trained))
+    params = learner.params(1)
+    z = learner.algorithm.infer(params, learner.contexts(rows)[None])
+    obs = np.array([0.3, -0.2], dtype=np.float32)
+    wanted = learner.algorithm.act(params, learner.normalise(torch.from_numpy(obs)[None]), z)[0]
+    np.testing.assert_allclose(policy.act(obs), wanted.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(policy.z, z.detach().numpy(), rtol=1e-6)
+
+
+def test_a_policy_acts_on_one_observation_or_many_and_takes_tuples_or_arrays(data, trained):
+    dataset = MetaDataset.open(data)
+    rows = dataset.rows(0)
+    columns = [rows[name] for name in ("observations", "actions", "rewards", "next_observations")]
+    policy = omrl.load(trained).adapt(rows)
+    same = omrl.load(trained).adapt(list(zip(*columns, strict=True)))
+    many = policy.act(rows["observations"][:5])
+    assert many.shape == (5, 2) and (np.abs(many) <= 1).all()
+    np.testing.assert_allclose(policy.act(rows["observations"][3]), many[3], rtol=1e-5)
+    np.testing.assert_allclose(same.act(rows["observations"][:5]), many, rtol=1e-5)
+
+
+def test_actions_come_back_in_the_units_of_the_logs(tmp_path):
+    logs = pumps(tmp_path / "pumps")
+    folder = train(tmp_path / "pumps", tmp_path / "run")  # no family: the algorithm's defaults
+    policy = omrl.load(folder.folder).adapt(logs["pump-2"])
+    assert 20 < policy.act([0.0, 0.0, 0.0])[0] < 80  # an untrained policy stays near the middle of its range
+    with pytest.raises(OmrlError, match="without a simulator"):
+        evaluation.evaluate(folder.folder, protocol="given-context")
+
+
+def test_a_seed_that_is_not_there_gets_one_sentence(data, trained):
+    rows = MetaDataset.open(data).rows(0)
+    for seed in (2, -1):
+        with pytest.raises(OmrlError, match=f"no seed {seed}; the run has 2"):
+            omrl.load(trained).adapt(rows, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": None}, "no 'rewards'"),
+        ({"observations": np.zeros((4, 5))}, r"observations must have shape \[..., 2\]"),
+        ({"actions": np.zeros((4, 2, 2))}, "actions must have shape"),
+        ({"rewards": np.array([0, 1, np.nan, 0])}, "rewards has a value that is not finite in row 2"),
+        ({"rewards": np.zeros(3)}, "differ in length"),
+        ({"observations": np.zeros((0, 2))}, "observations is empty"),
+        ({"observations": "pump"}, "observations must be numbers"),
+    ],
+)
+def test_a_bad_context_gets_one_sentence(trained, change, message):
+    context = {
+        "observations": np.zeros((4, 2)),
+        "actions": np.zeros((4, 2)),
+        "rewards": np.zeros(4),
+        "next_observations": np.zeros((4, 2)),
+    } | change
+    with pytest.raises(OmrlError, match=message):
+        omrl.load(trained).adapt({name: value for name, value in context.items() if value is not None})
+
+
+@pytest.mark.parametrize("transitions", [[], 3, [(1, 2)], "text"])
+def test_a_context_of_another_kind_gets_one_sentence(trained, transitions):
+    with pytest.raises(OmrlError):
+        omrl.load(trained).adapt(transitions)
+
+
+def test_adapting_and_acting_need_no_simulator(data, trained, tmp_path):
+    code = f"""
+import sys
+for name in ("gymnasium", "mujoco"):
+    sys.modules[name] = None
+import numpy as np, omrl
+rows = omrl.MetaDataset.open({str(data)!r}).rows(0)
+print(omrl.load({str(trained)!r}).adapt(rows).act([0.0, 0.0]).shape)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "(2,)", found.stderr
+
+
+def test_the_example_adapts_to_an_unseen_task(data, trained):
+    example = Path(__file__).parents[1] / "examples" / "adapt.py"
+    found = subprocess.run([sys.executable, example, trained], capture_output=True, text=True)
+    assert MetaDataset.open(data).split["test"][0] in found.stdout, found.stderr

@@ -1,0 +1,311 @@
+"""What `omrl train` takes: flags of the run and of the algorithm, presets, another run's config, bad arguments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, fields
+
+import pytest
+
+import omrl
+from omrl import cli, training
+from omrl.algorithms.focal import FOCALConfig
+from omrl.errors import OmrlError
+from omrl.families import FAMILIES
+from omrl.run import Run
+from omrl.training import Train
+from training_helpers import NETWORKS, OPTIONS, SMALL, pumps, train, walks
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return walks(FAMILIES["sparse-point-robot"], tmp_path_factory.mktemp("data") / "walks")
+
+
+@pytest.fixture(scope="module")
+def own_logs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "pumps"
+    pumps(folder)
+    return folder
+
+
+@pytest.fixture
+def command(data, monkeypatch):
+    """What the command line `omrl train focal --data ... --out ...` with more words would run."""
+
+    def parsed(*words, algorithm="focal", folder=data):
+        found = []
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["omrl", "train", algorithm, "--data", str(folder), "--out", "run", *words])
+            patch.setattr(training, "run", lambda *parts: found.append(parts))
+            cli.main()
+        return found[0]
+
+    return parsed
+
+
+def flags(options):
+    """Options of Python as words of the command line."""
+    words = []
+    for name, value in options.items():
+        values = value if isinstance(value, tuple) else (value,)
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return words
+
+
+# -- flags -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_trains_with_its_flags(data, tmp_path):
+    """The whole way once: words, process, run folder; and Python makes the same bytes of the same options."""
+    words = [*flags({**SMALL, **OPTIONS}), "--no-dense-reward", "--power", "linear", "--device", "cpu"]
+    command = [sys.executable, "-m", "omrl", "train", "focal", "--data", str(data), "--out", str(tmp_path / "run")]
+    found = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    config = Run.open(tmp_path / "run").config
+    given = {"hidden": [8, 8], "encoder_hidden": [8, 8], "dense_reward": False, "power": "linear"}
+    assert {name: config["hyperparameters"][name] for name in given} == given
+    assert config["seeds"] == 2 and config["steps"] == 12
+    train(data, tmp_path / "python", dense_reward=False, power="linear")
+    for name in ("config.json", "metrics.csv", "checkpoints/step-0000012.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "python" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--latent-dim 7", "latent_dim", 7),
+        ("--hidden 64 32 16", "hidden", (64, 32, 16)),
+        ("--hidden 64", "hidden", (64,)),
+        ("--beta 0.25", "beta", 0.25),
+        ("--alpha 1e6", "alpha", 1e6),
+        ("--half", "half", True),
+        ("--no-half", "half", False),
+        ("--coupled", "coupled", True),
+        ("--no-next-obs-in-context", "next_obs_in_context", False),
+        ("--next-obs-in-context", "next_obs_in_context", True),
+        ("--dense-reward", "dense_reward", True),  # as the preset says already
+        ("--no-dense-reward", "dense_reward", False),  # against the preset
+        ("--power inverse", "power", "inverse"),
+        ("--encoder probabilistic", "encoder", "probabilistic"),
+        ("--divergence gaussian-kl", "divergence", "gaussian-kl"),
+        ("--g-steps 3", "g_steps", 3),
+    ],
+)
+def test_a_flag_sets_its_hyperparameter_and_no_other(command, words, name, value):
+    _, usual = command()
+    _, found = command(*words.split())
+    assert asdict(found) == asdict(usual) | {name: value}
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--seeds 5", "seeds", 5),
+        ("--seed 4", "seed", 4),
+        ("--steps 7", "steps", 7),
+        ("--level mixed", "level", "mixed"),
+        ("--max-rows 9", "max_rows", 9),
+        ("--eval-every 0", "eval_every", 0),
+        ("--stream", "stream", True),
+        ("--force", "force", True),
+        ("--dry-run", "dry_run", True),
+    ],
+)
+def test_a_flag_sets_its_option_of_the_run(command, words, name, value):
+    usual, same = command()
+    found, hyperparameters = command(*words.split())
+    assert vars(found) == vars(usual) | {name: value}
+    assert hyperparameters == same
+
+
+def test_every_field_is_a_flag_with_a_description(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["omrl", "train", "focal", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    text = capsys.readouterr().out
+    for field in [*fields(Train), *fields(FOCALConfig)]:
+        name = field.name.replace("_", "-")
+        assert field.name == "algorithm" or f"--{name} " in text or f"--no-{name}" in text or f"--{name}," in text, name
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--no-such-flag", "3"], "--no-such-flag"),
+        (["--set", "gamma=0.5"], "--set"),
+        (["--power", "cubic"], "cubic"),
+        (["--gamma", "blue"], "blue"),
+        (["--hidden", "wide"], "wide"),
+        (["--steps", "many"], "many"),
+        (["--steps"], "--steps"),
+    ],
+)
+def test_words_that_are_no_flags_exit_with_2_and_are_named(command, capsys, words, named):
+    with pytest.raises(SystemExit) as stop:
+        command(*words)
+    assert stop.value.code == 2
+    out, err = capsys.readouterr()
+    assert named in err and out == "" and "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [["focal"], ["focal", "--data", "somewhere"], ["focal", "--out", "run"]])
+def test_data_and_out_are_asked_for(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["omrl", "train", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_algorithm_has_to_come_first(data, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["omrl", "train", "--data", str(data), "--out", "run", "focal"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "error: Name the algorithm first: omrl train focal --data ... --out ...\n"
+
+
+# -- presets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_preset_sets_hyperparameters_and_its_level(command):
+    found, hyperparameters = command()
+    assert found.level == "expert" and found.steps == Train.steps and found.max_rows == training.MAX_ROWS
+    assert (hyperparameters.gamma, hyperparameters.latent_dim, hyperparameters.dense_reward) == (0.9, 5, True)
+    assert hyperparameters.actor_lr == FOCALConfig().actor_lr  # what the preset leaves open
+
+
+def test_one_s_own_logs_start_from_the_defaults(command, own_logs):
+    found, hyperparameters = command(folder=own_logs)
+    assert hyperparameters == FOCALConfig() and found.level == "mixed"
+
+
+def test_what_is_given_stands_above_the_preset(command, data, tmp_path, monkeypatch):
+    preset = {"level": "mixed", "max_rows": 50, "steps": 3, "gamma": 0.5, "beta": 7.0}
+    monkeypatch.setattr(training, "_preset", lambda *_: dict(preset))
+    found, hyperparameters = command()
+    assert (found.level, found.max_rows, found.steps, hyperparameters.gamma) == ("mixed", 50, 3, 0.5)
+    found, hyperparameters = command(*["--max-rows", "60", "--steps", "4", "--gamma", "0.8"])
+    assert (found.level, found.max_rows, found.steps) == ("mixed", 60, 4)
+    assert (hyperparameters.gamma, hyperparameters.beta) == (0.8, 7.0)
+    # The same from Python.
+    options = {**SMALL, "seeds": 1, "device": "cpu", "eval_every": 0}
+    omrl.train("focal", data, tmp_path / "preset", **options)
+    omrl.train("focal", data, tmp_path / "given", **options, max_rows=60, steps=4, gamma=0.8)
+    for folder, wanted in (("preset", (50, 3, 0.5)), ("given", (60, 4, 0.8))):
+        config = Run.open(tmp_path / folder).config
+        assert (config["max_rows"], config["steps"], config["hyperparameters"]["gamma"]) == wanted
+        assert Run.open(tmp_path / folder).load()[0] == wanted[1]
+
+
+# -- the config of another run -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(data, folder, seed=5, steps=4, max_rows=70, gamma=0.77, power="square", coupled=True)
+    return folder
+
+
+def test_a_run_can_start_from_the_config_of_another(data, finished, tmp_path):
+    config = finished / "config.json"
+    again = omrl.train("focal", data, tmp_path / "again", config=str(config), eval_every=0, device="cpu")
+    changed = {"preset": None}  # the numbers are not the preset's any more
+    assert again.config == Run.open(finished).config | changed
+    assert (again.folder / "checkpoints" / "step-0000004.safetensors").read_bytes() == (
+        finished / "checkpoints" / "step-0000004.safetensors"
+    ).read_bytes()
+
+
+def test_flags_stand_above_the_config(command, finished, own_logs):
+    config = ["--config", str(finished / "config.json")]
+    found, hyperparameters = command(*config)
+    assert (found.seeds, found.seed, found.steps, found.max_rows, found.level) == (2, 5, 4, 70, "mixed")
+    assert hyperparameters == training._build_config(FOCALConfig, Run.open(finished).config["hyperparameters"])
+    changed, other = command(
+        *config, *["--steps", "9", "--seed", "0", "--no-coupled", "--gamma", "0.6", "--hidden", "4"]
+    )
+    assert vars(changed) == vars(found) | {"steps": 9, "seed": 0}
+    assert asdict(other) == asdict(hyperparameters) | {"coupled": False, "gamma": 0.6, "hidden": (4,)}
+    # The data may be another's.
+    assert command(*config, folder=own_logs)[1] == hyperparameters
+
+
+GOOD = {"algorithm": "focal", "hyperparameters": {}, "level": "mixed", "max_rows": 9, "seeds": 1, "seed": 0, "steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is not the config.json of a run"),
+        ("{", "is not the config.json of a run"),
+        ("[1, 2]", "is not the config.json of a run"),
+        (json.dumps({"algorithm": "focal"}), "is not the config.json of a run"),
+        (json.dumps(GOOD | {"hyperparameters": 3}), "is not the config.json of a run"),
+        (json.dumps(GOOD | {"algorithm": "pearl"}), "is of pearl, not of focal"),
+        (json.dumps(GOOD | {"hyperparameters": {"colour": 1}}), "FOCALConfig has no colour"),
+    ],
+)
+def test_a_config_of_something_else_gets_one_sentence(data, command, tmp_path, capsys, content, message):
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(OmrlError, match=message):
+        omrl.train("focal", data, tmp_path / "run", config=path)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(SystemExit) as stop:
+        command("--config", str(path))
+    assert stop.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and printed.count("\n") == 1 and message in printed
+
+
+# -- looking before, and what goes wrong -------------------------------------------------------------------------------
+
+
+def test_a_dry_run_prints_the_config_and_leaves_nothing(data, tmp_path, capsys):
+    assert train(data, tmp_path / "run", dry_run=True, gamma=0.7) is None
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["hyperparameters"]["gamma"] == 0.7
+    assert not (tmp_path / "run").exists()
+    assert printed == train(data, tmp_path / "run", gamma=0.7).config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": "nope"}, "no algorithm 'nope'"),
+        ({"algorithm": "no.module:Thing"}, "cannot be loaded"),
+        ({"algorithm": "omrl.training:Thing"}, "cannot be loaded"),
+        ({"preset": "nope"}, "no preset 'nope' for sparse-point-robot; it has paper"),
+        ({"colour": "blue", "smell": 1}, "focal has no colour, smell"),
+        ({"seeds": 0}, "--seeds must be at least 1, not 0"),
+        ({"log_every": 0}, "--log-every must be at least 1"),
+        ({"save_every": -1}, "--save-every must be at least 1"),
+        ({"eval_every": -1}, "--eval-every cannot be negative"),
+        ({"seed": -1}, "--seed and"),
+        ({"level": "expert"}, "no level 'expert'"),
+        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"g_steps": 0}, "g_steps must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+    ],
+)
+def test_bad_arguments_get_one_sentence_and_leave_no_run(data, tmp_path, changes, message):
+    with pytest.raises(OmrlError, match=message) as error:
+        train(data, tmp_path / "run", **changes)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_dense_rewards_that_are_not_there_get_one_sentence(own_logs, tmp_path):
+    with pytest.raises(OmrlError, match="has no rewards_dense, which dense_reward asks for"):
+        train(own_logs, tmp_path / "run", dense_reward=True)
+    with pytest.raises(OmrlError, match="is not a meta-dataset"):
+        omrl.train("focal", tmp_path / "nowhere", tmp_path / "run", **NETWORKS)
+    assert not (tmp_path / "run").exists()
