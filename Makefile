@@ -29,7 +29,7 @@ quickstart: $(READY)
 	$(BIN)/omrl families
 	$(BIN)/omrl render quickstart
 
-# The documentation as a site; site/index.html opens from disk.
+# The documentation as a site; site/index.html opens from disk (its search needs `python -m http.server -d site`).
 docs: $(READY)
 	rm -rf site
 	$(BIN)/zensical build --strict

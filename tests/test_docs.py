@@ -61,6 +61,8 @@ NOT_RUN = {
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
     "results/speed/throughput.json": "needs a GPU",
+    "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
+    "omrl paper run power-law --device cuda --seeds 5": "takes hours",
 }
 
 BLOCK = re.compile(

@@ -127,6 +127,7 @@ def test_every_field_is_a_flag_with_a_description(monkeypatch, capsys):
         cli.main()
     assert not stop.value.code
     text = capsys.readouterr().out
+    assert "--no-coupled" in text and "--no-force" not in text  # a hyperparameter can be switched both ways
     for field in [*fields(Train), *fields(FOCALConfig)]:
         name = field.name.replace("_", "-")
         assert field.name == "algorithm" or f"--{name} " in text or f"--no-{name}" in text or f"--{name}," in text, name

@@ -33,7 +33,7 @@ from omrl.run import Run
 from omrl.sampling import Normalisation, OnDisk, make_sampler
 
 # Optimiser states of hundreds of learners take gigabytes: they are saved by the clock and not by the update.
-CHECKPOINT_SECONDS = 300.0
+CHECKPOINT, CHECKPOINT_SECONDS = "checkpoint.safetensors", 300.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def learn_stages(
         if not (folder / "result.safetensors").is_file():
             _learn(stage, Run(folder, run.config), data, normalise, device, log_every)
         _, result = _load(folder / "result.safetensors")
+        (folder / CHECKPOINT).unlink(missing_ok=True)
         found |= {name: value.to(device) for name, value in result.items()}
     return found
 
@@ -116,7 +117,7 @@ def _learn(
         batch = by_task(sampler.draw(generator))
         return batch, stage.noise(batch, generator)
 
-    step, checkpoint = 0, run.folder / "checkpoint.safetensors"
+    step, checkpoint = 0, run.folder / CHECKPOINT
     if checkpoint.is_file():
         step, state = _load(checkpoint)
         population.load_state(state)
@@ -142,7 +143,6 @@ def _learn(
     result = stage.result(population.params)
     whole = {name: value.reshape(len(seeds), tasks, *value.shape[1:]) for name, value in result.items()}
     _save(run.folder / "result.safetensors", step, whole)
-    checkpoint.unlink(missing_ok=True)
 
 
 def _generator(seed: int, task: int) -> torch.Generator:

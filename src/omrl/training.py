@@ -52,7 +52,7 @@ class Train:
     """
 
     algorithm: Positional[str]
-    """`focal`, or `module:Class` of your own."""
+    """`focal`, `batch-pearl`, `contextual-bcq`, `mbml`, or `module:Class` of your own."""
     data: Path
     """The meta-dataset."""
     out: Path
@@ -386,7 +386,8 @@ class Learner(Trained):
         for seed, q in zip(seeds, values.get("q", []), strict=False):
             if abs(q) > LARGE_Q:
                 found.append(
-                    f"seed {seed}'s Q has passed {LARGE_Q:.0e}; raise alpha, or lower critic_lr or reward_scale, "
+                    f"seed {seed}'s Q has passed {LARGE_Q:.0e}; regularise more, or lower the critic's step size or "
+                    "the reward's scale, "
                     "if it should stay bounded."
                 )
         return found
@@ -415,7 +416,7 @@ def _preset(algorithm: str, preset: str, family: str | None) -> dict[str, Any]:
     if preset not in presets or family not in presets[preset]:
         known = ", ".join(name for name, families in presets.items() if family in families)
         raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; it has {known}.")
-    return dict(presets[preset][family])
+    return {**presets[preset].get("every-family", {}), **presets[preset][family]}
 
 
 def _build_config(kind: type, values: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from omrl.data import MetaDataset
 from omrl.engine import Population
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.sampling import MetaSampler, Normalisation
+from omrl.sampling import Normalisation, OnDisk, make_sampler
 from training_helpers import metrics, walks
 
 K = 4  # members of an ensemble
@@ -374,11 +375,21 @@ def windy(tmp_path_factory):
     return walks(FAMILIES["point-robot-wind"], tmp_path_factory.mktemp("data") / "windy")
 
 
-def test_every_learner_gets_rows_of_its_own_task_in_order(data):
-    tensors = MetaDataset.open(data).to("cpu")
-    numbered = replace(tensors, rew=torch.arange(5.0)[:, None].expand_as(tensors.rew))
-    sampler = MetaSampler(numbered, Normalisation.of(numbered), learners=2, meta_batch=5, batch_size=7, context_size=0)
-    batch = stages.by_task(sampler.draw(torch.Generator().manual_seed(0)))
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_learner_gets_rows_of_its_own_task_in_order(data, tmp_path, stream):
+    logged = MetaDataset.open(data)
+    tasks = {task.name: {**logged.rows(task.name), "rewards": np.full(120, i)} for i, task in enumerate(logged.tasks)}
+    numbered = MetaDataset.from_arrays(tasks, action_low=[-1, -1], action_high=[1, 1], varies="reward")
+    numbered.save(tmp_path / "numbered")
+    view = MetaDataset.open(tmp_path / "numbered")
+    rows = OnDisk(view) if stream else view.to("cpu")
+    sizes = {"learners": 2, "meta_batch": 5, "batch_size": 7, "context_size": 0}
+    with closing(make_sampler(rows, Normalisation.of(rows), **sizes)) as sampler:
+        sampler.prepare(0)
+        batch = sampler.draw(torch.Generator().manual_seed(0))
+    assert (batch["task"].float() == batch["rew"][..., 0]).all()
+    assert (batch["task"] != torch.arange(5)).any()
+    batch = stages.by_task(batch)
     assert batch["rew"].shape == (10, 7)
     assert (batch["rew"] == torch.arange(5.0).repeat(2)[:, None]).all()
     assert not torch.equal(batch["obs"][0], batch["obs"][5])  # two seeds draw rows of their own

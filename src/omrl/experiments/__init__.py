@@ -111,7 +111,8 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
         table.add_row(row["data"], row["row"], f"{mean['value']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]")
     console.print(table)
     for claim in results["claims"]:
-        print(f"\n{claim['verdict'].upper()}: {claim['claim']}")
+        scale = "" if results["scale"] == "full" else f" at {results['scale']} scale"
+        print(f"\n{claim['verdict'].upper()}{scale}: {claim['claim']}")
         for one in claim["comparisons"]:
             low, value, high = (f"{one['difference'][key]:.3g}" for key in ("low", "value", "high"))
             pair = f"{one['better']} - {one['worse']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def draw(
                 figure = clouds(experiment, outcomes, embeddings, kind)
             if figure is not None:
                 if note:
-                    figure.supxlabel(note, fontsize=7, color=INK)
+                    figure.supxlabel(fill(note, int(14 * figure.get_figwidth())), fontsize=7, color=INK)
                 finish(figure, folder, kind, experiment.title)
                 drawn.append(kind)
     return drawn
@@ -43,13 +44,14 @@ def draw(
 
 def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Figure:
     """A metric over the transitions sampled: the mean over seeds and the range between them."""
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, NullFormatter
 
     metric = "q" if kind == "q" else "return"
-    figure = new(4.6 * len(experiment.data) + 0.4, 3.2)
-    for axes, data in zip(np.atleast_1d(figure.subplots(1, len(experiment.data))), experiment.data, strict=True):
+    titles = list(dict.fromkeys(outcome.cell.title for outcome in outcomes))
+    figure = new(4.6 * len(titles) + 0.4, 3.2)
+    for axes, title in zip(np.atleast_1d(figure.subplots(1, len(titles))), titles, strict=True):
         for outcome in outcomes:
-            if outcome.cell.data != data or metric not in outcome.facts.curves:
+            if outcome.cell.title != title or metric not in outcome.facts.curves:
                 continue
             curve, index = outcome.facts.curves[metric], experiment.rows.index(outcome.cell.row)
             values = np.where(np.isfinite(curve.values), curve.values, np.nan)
@@ -67,14 +69,16 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
             axes.fill_between(
                 x, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=colour(index), alpha=0.18, lw=0
             )
-        axes.set(title=data.title, xlabel="transitions sampled by each seed")
+        axes.set(title=title, xlabel="transitions sampled by each seed")
         axes.set_ylabel("Q of the policy's actions" if metric == "q" else "mean return on test tasks")
         if kind == "return-log":
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())  # the usual one writes a formula
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         if metric == "q":
             # Orders of magnitude of either sign: the value penalty makes Q negative, divergence often positive.
             axes.set_yscale("symlog", linthresh=100)
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
     return figure
@@ -87,12 +91,12 @@ def clouds(
     shown = [outcome for outcome in outcomes if outcome.run in embeddings]
     if not shown:
         return None
-    titles = list(dict.fromkeys(outcome.cell.data.title for outcome in shown))
+    titles = list(dict.fromkeys(outcome.cell.title for outcome in shown))
     rows, columns = len(titles), len(experiment.rows)
     figure = new(2.7 * columns, 2.6 * rows + 0.2)
     for outcome in shown:
         found = embeddings[outcome.run]
-        at = titles.index(outcome.cell.data.title) * columns + experiment.rows.index(outcome.cell.row) + 1
+        at = titles.index(outcome.cell.title) * columns + experiment.rows.index(outcome.cell.row) + 1
         colours = list(np.repeat(task_colours(found.values), found.z.shape[1]))
         points: Any = {"c": colours, "s": 4, "lw": 0, "rasterized": True}
         if kind == "embedding-3d":
@@ -107,7 +111,7 @@ def clouds(
             axes.set(xticks=[], yticks=[])
         axes.set_title(shortened(outcome.cell.row.label, 30), fontsize=8.5)
         if at % columns == 1 or columns == 1:
-            axes.set_ylabel(outcome.cell.data.title, fontsize=8)
+            axes.set_ylabel(fill(outcome.cell.title, 30), fontsize=8)
     return figure
 
 

@@ -78,7 +78,7 @@ def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
         for source in dict.fromkeys(job.source for job in wanted)
     }
     for number, job in enumerate(wanted, 1):
-        labels = dict.fromkeys(f"{cell.row.label} on {cell.data.title}" for cell in cells if cell.job == job)
+        labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
         print(f"\n{number}/{len(wanted)}  {'; '.join(labels)}", flush=True)
         train, hyperparameters = running.resolve(job, data[job.source], args.out / "runs", args.device)
         running.train(train, hyperparameters)
@@ -123,7 +123,7 @@ def _page(experiment: Experiment, outcomes: Sequence[Outcome], target: Path) -> 
     """The report on all runs under the experiment's labels; the embeddings that were looked at for it."""
     facts: dict[Path, RunFacts] = {}
     for outcome in outcomes:
-        label = outcome.cell.row.label + (f", {outcome.cell.data.title}" if len(experiment.data) > 1 else "")
+        label = outcome.cell.row.label + (f", {outcome.cell.title}" if len(experiment.data) > 1 else "")
         facts.setdefault(outcome.run, replace(outcome.facts, index=len(facts), name=label))
     with replacing(target) as temporary:
         probes = build(list(facts.values()), temporary, f"omrl paper run {experiment.name}")
@@ -152,7 +152,7 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
     """A row as JSON; metrics are one value per seed."""
     config = outcome.facts.config
     return {
-        "data": outcome.cell.data.title,
+        "data": outcome.cell.title,
         "row": outcome.cell.row.label,
         "run": str(outcome.run.relative_to(out)),
         "family": config["family"],

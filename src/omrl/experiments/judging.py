@@ -37,7 +37,7 @@ class Outcome:
     @property
     def key(self) -> tuple[str, str]:
         """What a claim finds it by."""
-        return self.cell.data.title, self.cell.row.label
+        return self.cell.title, self.cell.row.label
 
 
 def q_growth(curve: Curve) -> Array:
@@ -68,12 +68,12 @@ def together(verdicts: Sequence[str]) -> str:
 def judge(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Every claim with its comparisons, as JSON."""
     by_key = {outcome.key: outcome for outcome in outcomes}
-    return [_judged(claim, experiment, by_key) for claim in experiment.claims]
+    return [_judged(claim, by_key) for claim in experiment.claims]
 
 
-def _judged(claim: Claim, experiment: Experiment, by_key: Mapping[tuple[str, str], Outcome]) -> dict[str, Any]:
+def _judged(claim: Claim, by_key: Mapping[tuple[str, str], Outcome]) -> dict[str, Any]:
     comparisons = []
-    for title in (data.title for data in experiment.data):
+    for title in dict.fromkeys(title for title, _ in by_key):
         for better in claim.better:
             for worse in claim.worse:
                 ours, theirs = (by_key[title, label].metrics[claim.metric] for label in (better, worse))

@@ -54,6 +54,12 @@ class Cell:
     row: Row
     job: Job
 
+    @property
+    def title(self) -> str:
+        """The data set, and what stands for it."""
+        other = self.job.source.family != self.data.family
+        return self.data.title + (f" ({self.job.source.family} for it)" if other else "")
+
 
 def plan(experiment: Experiment, scale: Scale, seeds: int | None = None) -> list[Cell]:
     """Every row on every data set."""

@@ -122,7 +122,10 @@ def task_returns(runs: Sequence[RunFacts], dataset: MetaDataset) -> Figure:
     label, values = task_values(tasks)
     order = [int(t) for t in np.argsort(values, kind="stable")]
     place = {names[t]: at for at, t in enumerate(order)}
-    figure = new(min(max(2.6 + 0.42 * len(order), 5.4), 10.8), 3.7)
+    width = min(max(2.6 + 0.42 * len(order), 5.4), 10.8)
+    # The legend stands above: as many of its entries side by side as fit.
+    columns = max(int(width / 1.7), 1)
+    figure = new(width, 3.5 + 0.2 * -(-(len(runs) + 3) // columns))
     axes = figure.subplots()
     entries = {entry.name: entry for entry in dataset.manifest.tasks}
     spots = np.arange(len(order))
@@ -154,7 +157,7 @@ def task_returns(runs: Sequence[RunFacts], dataset: MetaDataset) -> Figure:
     horizon = f"over {dataset.manifest.horizon} steps" if dataset.manifest.horizon else "of an episode"
     axes.set(xlabel=f"task, by {label}", ylabel=f"return {horizon}, sum of rewards", xlim=(-0.7, len(order) - 0.3))
     axes.grid(axis="x", visible=False)
-    legend(axes, keys, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0.2)
+    legend(axes, keys, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
     return figure
 
 

@@ -1,0 +1,380 @@
+"""The paper's experiments: complete and valid as data, planned and resumed as they should be, judged as by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from omrl import cli, stats, training
+from omrl.algorithms import ALGORITHMS, get_algorithm
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
+from omrl.experiments import COLUMNS, PaperRun, overview
+from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
+from omrl.experiments.judging import DOES_NOT, HOLDS, UNDECIDED, judge, q_growth, together, verdict
+from omrl.experiments.planning import Source, jobs, minutes, plan, updates
+from omrl.experiments.running import make_data, resolve, resplit
+from omrl.families import FAMILIES
+from omrl.reporting.gather import Curve
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = [
+    *(f"comparison-{family}" for family in FAMILIES),
+    "power-law",
+    "deterministic-vs-probabilistic",
+    "coupled-vs-decoupled",
+    "embedding-3d",
+    "distribution-shift",
+    "q-divergence",
+    "dml-vs-bellman",
+]
+SCALES = ("full", "small")
+
+
+# -- the data ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_experiment_is_there():
+    assert sorted(experiments()) == sorted(NAMES)
+    for name, experiment in experiments().items():
+        assert experiment.rows and experiment.data and experiment.claims and experiment.figures and experiment.tables
+        assert experiment.name == name and experiment.title and experiment.paper
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hyperparameters_are_those_of_the_algorithm(name):
+    for scale in SCALES:
+        for cell in plan(get_experiment(name), get_scale(scale)):
+            kind = get_algorithm(cell.job.algorithm)
+            preset = training._preset(cell.job.algorithm, cell.job.preset, cell.job.source.family)
+            known = {field.name for field in fields(kind.Config)}
+            assert dict(cell.job.changes).keys() <= known
+            kind.Config(**{key: value for key, value in preset.items() if key in known})
+            kind.Config(**dict(cell.job.changes))
+
+
+def test_comparisons_have_all_algorithms_and_the_walker_both_splits():
+    for family in FAMILIES:
+        experiment = get_experiment(f"comparison-{family}")
+        assert {row.algorithm for row in experiment.rows} == set(ALGORITHMS)
+        assert {data.family for data in experiment.data} == {family}
+        assert {"return", "return-log"} <= set(experiment.figures)
+    walker = get_experiment("comparison-walker-2d-params")
+    assert [data.title for data in walker.data] == ["walker-2d-params, 20/5", "walker-2d-params, 40/10"]
+
+
+def test_ablations_are_those_of_the_paper():
+    powers = [dict(row.changes).get("power", "inverse-square") for row in get_experiment("power-law").rows]
+    assert powers == ["inverse-square", "inverse", "linear", "square"]
+    assert {row.preset for row in get_experiment("power-law").rows} == {"power-law"}
+    shift = [(row.level, row.context_level) for row in get_experiment("distribution-shift").rows]
+    assert len(shift) == len(set(shift)) == 7
+    # The q experiment is about the value penalty on the ant and policy regularisation on the walker.
+    for family, regularisation in (("ant-fwd-back", "value"), ("walker-2d-params", "policy")):
+        assert family in {data.family for data in get_experiment("q-divergence").data}
+        config = get_algorithm("focal").Config(
+            **{k: v for k, v in training._preset("focal", "paper", family).items() if k != "level"}
+        )
+        assert config.regularisation == regularisation
+
+
+def test_costs_and_small_sizes_are_there_for_every_algorithm():
+    for scale in SCALES:
+        assert set(cost_table(scale)) == {*ALGORITHMS, "around"}
+    assert set(get_scale("small").sizes) == set(ALGORITHMS)
+    assert get_scale("small").note and not get_scale("full").note
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"figures": ("pie",)}, "figure 'pie'"),
+        ({"rows": (Row("a", "nothing"),)}, "algorithm 'nothing'"),
+        ({"data": (Data("ant-fwd-back", "large"),)}, "no split 'large'"),
+        ({"claims": (Claim("text", "return", ("FOCAL",), ("b",)),)}, "row 'b'"),
+        ({"rows": (Row("FOCAL", "focal"), Row("FOCAL", "focal")), "claims": ()}, "label twice"),
+    ],
+)
+def test_an_experiment_that_names_what_is_not_there_is_refused(changes, message):
+    with pytest.raises(OmrlError, match=message):
+        replace(get_experiment("q-divergence"), **changes)
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+
+def test_list_needs_no_torch():
+    code = (
+        "import sys; sys.argv = ['omrl', 'paper', 'list']\n"
+        "from omrl.cli import main; main()\n"
+        "print([name for name in ('torch', 'mujoco', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    for name in NAMES:
+        line = next(line for line in done.stdout.splitlines() if f" {name} " in line)
+        assert all(row.label in line for row in get_experiment(name).rows)
+
+
+def test_page_lists_experiments_and_the_comparisons_they_are_judged_by():
+    text = (ROOT / "docs" / "paper.md").read_text()
+    for line in overview():
+        assert f"| {' | '.join(line)} |" in text, "run python tools/paper_page.py"
+    for experiment in experiments().values():
+        for claim in experiment.claims:
+            assert f"| {experiment.name} | {claim.text} | {claim.comparison} |" in text, (
+                "run python tools/paper_page.py"
+            )
+    assert f"| {' | '.join(COLUMNS)} |" in text
+    assert len(re.findall(r"^\| [\w-]+ \| \w.*>", text, flags=re.MULTILINE)) == sum(
+        len(experiment.claims) for experiment in experiments().values()
+    )
+
+
+def test_an_unknown_name_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["omrl", "paper", "run", "nothing"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("error: There is no experiment 'nothing'; there are comparison-")
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_plan_has_every_row_on_every_data_set_and_each_run_once():
+    full = get_scale("full")
+    for name, cells, runs in [("comparison-walker-2d-params", 8, 8), ("distribution-shift", 7, 3)]:
+        planned = plan(get_experiment(name), full)
+        assert (len(planned), len(jobs(planned))) == (cells, runs)
+    levels = [cell.job.level for cell in plan(get_experiment("distribution-shift"), full)]
+    assert levels == ["expert", "medium", "random", "expert", "expert", "medium", "medium"]
+
+
+def test_experiments_share_runs():
+    def runs(name, scale="full", seeds=None):
+        return set(jobs(plan(get_experiment(name), get_scale(scale), seeds)))
+
+    for scale in SCALES:
+        assert runs("dml-vs-bellman", scale) < runs("comparison-sparse-point-robot", scale)
+        assert runs("embedding-3d", scale) < runs("deterministic-vs-probabilistic", scale)
+        assert len(runs("q-divergence", scale) & runs("comparison-walker-2d-params", scale)) == 2
+    assert not runs("power-law") & runs("comparison-half-cheetah-vel")
+    assert not runs("power-law", seeds=5) & runs("power-law")
+
+
+def test_small_scale_stands_point_robots_for_the_others_with_their_presets():
+    cells = plan(get_experiment("q-divergence"), get_scale("small"))
+    assert [cell.job.source.family for cell in cells] == ["sparse-point-robot"] * 2 + ["point-robot-wind"] * 2
+    ant = dict(cells[0].job.changes)
+    assert (ant["regularisation"], ant["alpha"], ant["latent_dim"], ant["hidden"]) == ("value", 1e6, 20, (64, 64))
+    assert cells[0].job.level == "mixed" and cells[0].job.seeds == 2
+    assert cells[0].title == "ant-fwd-back (sparse-point-robot for it)"
+    assert cells[0].job.source.folder == "small/sparse-point-robot"
+
+
+def test_cost_counts_updates_seeds_and_first_stages():
+    wanted = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 1))
+    assert [updates(job) for job in wanted] == [100_000, 100_000]
+    costs = cost_table("full")
+    by_hand = sum(100_000 * costs[job.algorithm]["first"] / 60_000 + costs["around"] for job in wanted)
+    assert minutes(wanted, "full") == pytest.approx(by_hand)
+    more = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 2))
+    assert minutes(more, "full") > minutes(wanted, "full")
+    mbml = jobs(plan(get_experiment("comparison-half-cheetah-vel"), get_scale("full"), 1))[-1:]
+    stage = 50_000 * 80 * costs["mbml"]["stage"] / 60_000
+    assert minutes(mbml, "full") == pytest.approx(100_000 * costs["mbml"]["first"] / 60_000 + stage + costs["around"])
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_by_hand():
+    assert verdict(stats.Estimate(2.0, 0.1, 3.0)) == HOLDS
+    assert verdict(stats.Estimate(-2.0, -3.0, -0.1)) == DOES_NOT
+    assert verdict(stats.Estimate(1.0, -0.1, 3.0)) == UNDECIDED
+    assert verdict(stats.Estimate(0.0, 0.0, 0.0)) == UNDECIDED
+    assert together([HOLDS, HOLDS]) == HOLDS
+    assert together([HOLDS, UNDECIDED]) == UNDECIDED
+    assert together([HOLDS, UNDECIDED, DOES_NOT]) == DOES_NOT
+
+
+def test_growth_of_q_by_hand():
+    steps = np.arange(10, 1010, 10)
+    steady, ten_times = np.full(100, -50.0), np.where(steps > 900, 1e4, 1e3)
+    broken = np.where(steps > 900, np.nan, 1.0)
+    curve = Curve(steps, steps, np.stack([steady, ten_times, broken]))
+    growth = q_growth(curve)
+    assert growth.shape == (3, 1)
+    assert growth[:2, 0] == pytest.approx([0.0, 1.0]) and growth[2, 0] > 38
+
+
+class FakeOutcome:
+    def __init__(self, label, scores, title="ant"):
+        self.key, self.metrics = (title, label), {"return": np.array(scores, dtype=float)}
+
+
+def test_a_claim_needs_all_of_its_comparisons():
+    claim = Claim("A is best.", "return", ("FOCAL",), ("Batch PEARL",))
+    experiment = replace(get_experiment("q-divergence"), claims=(claim,))
+    ahead = [FakeOutcome("FOCAL", [[5, 7], [6, 8]]), FakeOutcome("Batch PEARL", [[4, 4], [5, 5]])]
+    (found,) = judge(experiment, ahead)
+    assert found["verdict"] == HOLDS
+    assert found["comparisons"][0]["difference"] == {"value": 2.0, "low": 1.0, "high": 3.0}
+    behind = [FakeOutcome("FOCAL", [[0, 0]], "walker"), FakeOutcome("Batch PEARL", [[1, 1]], "walker")]
+    (found,) = judge(experiment, [*ahead, *behind])
+    assert [one["verdict"] for one in found["comparisons"]] == [HOLDS, DOES_NOT]
+    assert found["verdict"] == DOES_NOT
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+POLICIES = ROOT / "policies"
+needs_policies = pytest.mark.skipif(not (POLICIES / "point-robot-wind").is_dir(), reason="there are no policies")
+TINY = {"seeds": 2, "tasks": 10, "episodes": 2, "steps": 20, "log_every": 2, "eval_every": 10}
+
+
+@pytest.fixture(scope="module")
+def robots(tmp_path_factory):
+    """Folder of all data, with ten winds."""
+    if not (POLICIES / "point-robot-wind").is_dir():
+        pytest.skip("there are no policies")
+    root = tmp_path_factory.mktemp("data")
+    make_data(Source("point-robot-wind", tasks=10, episodes=2), root, POLICIES, "cpu")
+    return root
+
+
+def test_data_that_is_there_is_taken_and_other_data_refused(robots, capsys):
+    source = Source("point-robot-wind", tasks=10, episodes=2)
+    assert make_data(source, robots, POLICIES, "cpu") == robots / "small" / "point-robot-wind"
+    assert capsys.readouterr().out == ""
+    with pytest.raises(OmrlError, match="does not hold 9 tasks of point-robot-wind"):
+        make_data(replace(source, tasks=9), robots, POLICIES, "cpu")
+
+
+def test_another_split_has_the_same_rows(tmp_path):
+    family = FAMILIES["walker-2d-params"]
+    rng = np.random.default_rng(0)
+
+    def rows(n=4):
+        flags = {"terminations": np.zeros(n, bool), "truncations": np.arange(n) == n - 1}
+        arrays = {"observations": rng.normal(size=(n, 17)), "next_observations": rng.normal(size=(n, 17))}
+        count = {"episode": np.zeros(n, int), "step": np.arange(n)}
+        return {**arrays, "actions": np.zeros((n, 6)), "rewards": np.zeros(n), **flags, **count}
+
+    MetaDataset.from_arrays(
+        {task.name: rows() for task in family.tasks},
+        action_low=-1,
+        action_high=1,
+        varies="dynamics",
+        family=family.name,
+        params={task.name: dict(task.params) for task in family.tasks},
+        split={"train": [t.name for t in family.tasks[:20]], "test": [t.name for t in family.tasks[40:45]]},
+    ).save(tmp_path / "walker-2d-params")
+    large = make_data(Source("walker-2d-params", "large"), tmp_path, POLICIES, "cpu")
+    assert large == tmp_path / "walker-2d-params-large"
+    dataset = MetaDataset.open(large)
+    dataset.validate()
+    assert (len(dataset.split["train"]), len(dataset.split["test"])) == (40, 10)
+    first = (tmp_path / "walker-2d-params" / "task-000.safetensors").stat()
+    assert first.st_ino == (large / "task-000.safetensors").stat().st_ino
+    with pytest.raises(OmrlError, match="does not hold the paper split"):
+        resplit(large, tmp_path / "other" / "walker-2d-params", "large")
+        make_data(Source("walker-2d-params"), tmp_path / "other", POLICIES, "cpu")
+
+
+def test_folder_of_a_run_is_named_by_what_decides_its_result(robots):
+    data = robots / "small" / "point-robot-wind"
+    job = plan(get_experiment("comparison-point-robot-wind"), get_scale("small"))[0].job
+
+    def folder(job, device="cpu"):
+        return resolve(job, data, Path("runs"), device)[0].out
+
+    assert re.fullmatch(r"runs/point-robot-wind-focal-[0-9a-f]{10}", str(folder(job)))
+    assert folder(job) == folder(replace(job, log_every=7), "auto")
+    others = [replace(job, seeds=3), replace(job, steps=5), replace(job, changes=(*job.changes, ("epsilon", 0.2)))]
+    assert len({folder(job), *map(folder, others)}) == 4
+    # A change to what is the default anyway is the same run.
+    assert folder(replace(job, changes=(*job.changes, ("epsilon", 0.1)))) == folder(job)
+
+
+# -- from data to verdict ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The small scale, smaller."""
+    from omrl.experiments import execute
+    from omrl.reporting import probe
+
+    small = get_scale("small")
+    tiny = {"batch_size": 8, "context_size": 8, "meta_batch": 4}
+    first = {"teacher_steps": 4, "reward_steps": 4, "next_obs_steps": 4, "members": 2}
+    sizes = {name: {**own, **tiny, **(first if name == "mbml" else {})} for name, own in small.sizes.items()}
+    monkeypatch.setattr(execute, "get_scale", lambda _: replace(small, **TINY, sizes=sizes))
+    monkeypatch.setattr(probe, "DRAWS", 6)
+
+
+def execute_tiny(name, out, data):
+    from omrl.experiments.execute import execute
+
+    return execute(PaperRun(name, scale="small", device="cpu", data=data, policies=POLICIES, out=out))
+
+
+def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monkeypatch):
+    results = execute_tiny("comparison-point-robot-wind", tmp_path, robots)
+    folder = tmp_path / "comparison-point-robot-wind"
+    assert json.loads((folder / "results.json").read_text()) == json.loads(json.dumps(results))
+    for name in ("return", "return-log"):
+        assert (folder / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert "these numbers say nothing" in " ".join((folder / "figures" / f"{name}.svg").read_text().split())
+    assert (folder / "tables" / "returns.md").read_text().count("\n") == 6
+    assert (folder / "report" / "index.html").is_file()
+    # The table's numbers are those of the raw rows.
+    with (folder / "scores.csv").open(newline="") as file:
+        raw = [float(row["return"]) for row in csv.DictReader(file) if row["row"] == "MBML"]
+    assert len(raw) == 2 * 4 * 10
+    mbml = results["rows"][3]
+    assert mbml["mean"]["value"] == pytest.approx(np.mean(raw), rel=1e-5)
+    assert results["note"] in capsys.readouterr().out
+    (claim,) = results["claims"]
+    for one, row in zip(claim["comparisons"], results["rows"][1:], strict=True):
+        by_hand = results["rows"][0]["mean"]["value"] - row["mean"]["value"]
+        assert one["difference"]["value"] == pytest.approx(by_hand, rel=1e-3)  # scores.csv has six digits
+
+    # Again: nothing is trained or tested twice, an interrupted run goes on, and the outcome is the same.
+    runs = sorted((tmp_path / "runs").iterdir())
+    assert len(runs) == 4
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    focal = next(run for run in runs if "-focal-" in run.name)
+    (focal / "checkpoints" / "latest").write_text("step-0000016.safetensors\n")
+    (focal / "checkpoints" / "step-0000020.safetensors").unlink()
+    for path in focal.glob("scores.*"):
+        path.unlink()
+    monkeypatch.setattr("omrl.experiments.execute._page", lambda *_: {})  # it takes longest
+    again = execute_tiny("comparison-point-robot-wind", tmp_path, robots)
+    assert again == results
+    printed = capsys.readouterr().out
+    assert printed.count("is trained") == 3 and printed.count("training ") == 1 and printed.count("testing ") == 1
+    unchanged = {path for path, when in before.items() if path.exists() and path.stat().st_mtime_ns == when}
+    assert all(path in unchanged for path in before if focal not in path.parents)
+
+
+def test_an_experiment_whose_rows_share_runs(tiny, tmp_path):
+    if not (POLICIES / "sparse-point-robot").is_dir():
+        pytest.skip("there are no policies")
+    results = execute_tiny("distribution-shift", tmp_path, tmp_path / "data")
+    assert len(list((tmp_path / "runs").iterdir())) == 3
+    assert [row["context_level"] for row in results["rows"]][3:5] == ["medium", "random"]
+    table = (tmp_path / "distribution-shift" / "tables" / "shift.csv").read_text().splitlines()
+    assert len(table) == 8 and table[1].startswith("expert,expert,") and table[1].endswith(",–,8.16,–")
+    assert (tmp_path / "distribution-shift" / "figures" / "levels.png").is_file()
+    assert [claim["metric"] for claim in results["claims"]] == ["return", "return"]

@@ -1,0 +1,48 @@
+"""Write the lists of docs/paper.md from src/omrl/experiments.toml.
+
+    python tools/paper_page.py
+
+A list stands between `<!-- experiments: NAME -->` and `<!-- /experiments -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from omrl.experiments import COLUMNS, overview
+from omrl.experiments.definitions import experiments
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in (headings, ["---"] * len(headings), *rows))
+
+
+def lists() -> dict[str, str]:
+    """Both lists by name."""
+    claims = [
+        (experiment.name, claim.text, claim.comparison)
+        for experiment in experiments().values()
+        for claim in experiment.claims
+    ]
+    return {
+        "list": table(COLUMNS, overview()),
+        "claims": table(("experiment", "what the paper claims", "it holds where"), claims),
+    }
+
+
+def main() -> None:
+    """Bring the page up to date."""
+    text = PAGE.read_text()
+    for name, content in lists().items():
+        start, end = f"<!-- experiments: {name} -->\n", "<!-- /experiments -->"
+        text = re.sub(f"({re.escape(start)}).*?({re.escape(end)})", rf"\g<1>{content}\g<2>", text, flags=re.DOTALL)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
