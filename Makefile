@@ -26,8 +26,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 quickstart: $(READY)
-	$(BIN)/omrl families
-	$(BIN)/omrl render quickstart
+	$(BIN)/omrl quickstart
 
 # The documentation as a site; site/index.html opens from disk (its search needs `python -m http.server -d site`).
 docs: $(READY)

@@ -368,7 +368,8 @@ def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monk
     assert all(path in unchanged for path in before if focal not in path.parents)
 
 
-def test_an_experiment_whose_rows_share_runs(tiny, tmp_path):
+def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("omrl.experiments.execute._page", lambda *_: {})
     if not (POLICIES / "sparse-point-robot").is_dir():
         pytest.skip("there are no policies")
     results = execute_tiny("distribution-shift", tmp_path, tmp_path / "data")

@@ -286,6 +286,7 @@ def test_a_dry_run_prints_the_config_and_leaves_nothing(data, tmp_path, capsys):
         ({"algorithm": "omrl.training:Thing"}, "cannot be loaded"),
         ({"preset": "nope"}, "no preset 'nope' for sparse-point-robot; it has paper"),
         ({"colour": "blue", "smell": 1}, "focal has no colour, smell"),
+        ({"power": "cubic"}, "power cannot be 'cubic'; it is one of inverse-square"),
         ({"seeds": 0}, "--seeds must be at least 1, not 0"),
         ({"log_every": 0}, "--log-every must be at least 1"),
         ({"save_every": -1}, "--save-every must be at least 1"),

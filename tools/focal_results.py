@@ -3,8 +3,8 @@
     python tools/focal_results.py runs/half-cheetah-vel-measured runs/half-cheetah-vel-paper ...
 
 Every run's config, environment, metrics, timings and scores go to results/focal/FAMILY-PRESET/, its summary into
-results/focal/focal.json, from which `tools/tables.py` makes the table of docs/results.md. The picture there is drawn from
-all published runs. A run that is not named keeps its figures.
+results/focal/focal.json, from which `tools/tables.py` makes the table of docs/results.md. The picture there is drawn
+from all published runs. A run that is not named keeps its figures.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
@@ -99,6 +99,9 @@ def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> 
     if unknown:
         raise OmrlError(f"{algorithm} has no {', '.join(unknown)}.")
     start, hyperparameters = starting_point(replace(Train(algorithm, Path(data), Path(out)), **given))
+    for name, choices in _choices(kind.Config).items():
+        if changes.get(name, choices[0]) not in choices:
+            raise OmrlError(f"{name} cannot be {changes[name]!r}; it is one of {', '.join(choices)}.")
     # What was given stands above what the preset says.
     return run(replace(start, **given), replace(hyperparameters, **changes))
 
@@ -417,6 +420,12 @@ def _preset(algorithm: str, preset: str, family: str | None) -> dict[str, Any]:
         known = ", ".join(name for name, families in presets.items() if family in families)
         raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; it has {known}.")
     return {**presets[preset].get("every-family", {}), **presets[preset][family]}
+
+
+def _choices(kind: type) -> dict[str, tuple[str, ...]]:
+    """The words that a config's fields may be, where there are only some."""
+    hints = get_type_hints(kind)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def _build_config(kind: type, values: Mapping[str, Any]) -> Any:

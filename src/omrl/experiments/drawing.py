@@ -88,6 +88,8 @@ def clouds(
     experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], kind: str
 ) -> Figure | None:
     """The embeddings of 20 tasks in every row, one colour per task: t-SNE, two or three principal components."""
+    from matplotlib import rc_context
+
     shown = [outcome for outcome in outcomes if outcome.run in embeddings]
     if not shown:
         return None
@@ -100,7 +102,8 @@ def clouds(
         colours = list(np.repeat(task_colours(found.values), found.z.shape[1]))
         points: Any = {"c": colours, "s": 4, "lw": 0, "rasterized": True}
         if kind == "embedding-3d":
-            axes: Any = figure.add_subplot(rows, columns, at, projection="3d")
+            with rc_context({"grid.color": "#d0d0d0"}):  # grids in space ignore the style's transparency
+                axes: Any = figure.add_subplot(rows, columns, at, projection="3d")
             axes.scatter(*found.axes.T, depthshade=False, **points)
             axes.set_box_aspect((1, 1, 1))
             axes.tick_params(labelsize=6, pad=0)
@@ -110,8 +113,10 @@ def clouds(
             axes.scatter(flat[:, 0], flat[:, 1], **points)
             axes.set(xticks=[], yticks=[])
         axes.set_title(shortened(outcome.cell.row.label, 30), fontsize=8.5)
-        if at % columns == 1 or columns == 1:
-            axes.set_ylabel(fill(outcome.cell.title, 30), fontsize=8)
+        if at % columns == 1 or columns == 1:  # the first of a line; text2D, because axes in space turn their labels
+            place: Any = {"transform": axes.transAxes, "rotation": 90, "va": "center", "ha": "right", "fontsize": 8}
+            write = axes.text2D if kind == "embedding-3d" else axes.text
+            write(-0.03, 0.5, fill(outcome.cell.title, 30), **place)
     return figure
 
 
