@@ -54,7 +54,7 @@ def test_hyperparameters_are_those_of_the_algorithm(name):
     for scale in SCALES:
         for cell in plan(get_experiment(name), get_scale(scale)):
             kind = get_algorithm(cell.job.algorithm)
-            preset = training._preset(cell.job.algorithm, cell.job.preset, cell.job.source.family)
+            preset = training.read_preset(cell.job.algorithm, cell.job.preset, cell.job.source.family)
             known = {field.name for field in fields(kind.Config)}
             assert dict(cell.job.changes).keys() <= known
             kind.Config(**{key: value for key, value in preset.items() if key in known})
@@ -81,7 +81,7 @@ def test_ablations_are_those_of_the_paper():
     for family, regularisation in (("ant-fwd-back", "value"), ("walker-2d-params", "policy")):
         assert family in {data.family for data in get_experiment("q-divergence").data}
         config = get_algorithm("focal").Config(
-            **{k: v for k, v in training._preset("focal", "paper", family).items() if k != "level"}
+            **{k: v for k, v in training.read_preset("focal", "paper", family).items() if k != "level"}
         )
         assert config.regularisation == regularisation
 

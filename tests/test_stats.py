@@ -56,7 +56,7 @@ def test_paired_difference_by_hand() -> None:
     # Differences of two runs and two tasks: [[1, 3], [1, 3]]; runs agree, so only tasks spread: 1, 2 or 3.
     ours, theirs = np.array([[5.0, 7.0], [6.0, 8.0]]), np.array([[4.0, 4.0], [5.0, 5.0]])
     found = stats.paired_difference(ours, theirs, np.random.default_rng(0))
-    assert (found.value, found.low, found.high) == (2.0, 1.0, 3.0)
+    assert (found.value, found.low, found.high) == pytest.approx((2.0, 1.0, 3.0))
 
 
 def test_paired_difference_of_what_differs_by_a_constant_has_no_width() -> None:
@@ -68,7 +68,7 @@ def test_paired_difference_of_what_differs_by_a_constant_has_no_width() -> None:
 def test_paired_difference_counts_a_bad_run_as_bad_in_all_tasks() -> None:
     ours = np.array([[-1.0] * 50, [1.0] * 50, [1.0] * 50])
     found = stats.paired_difference(ours, np.zeros((3, 50)), np.random.default_rng(0))
-    assert found.low == -1.0 and found.high == 1.0
+    assert found.low == pytest.approx(-1.0) and found.high == pytest.approx(1.0)
 
 
 def test_interval_of_a_paired_difference_is_the_normal_one_for_many_runs() -> None:

@@ -323,7 +323,7 @@ def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch,
     train(data, tmp_path / "run", steps=8)
     printed = capfd.readouterr().err
     for seed in (0, 1):
-        assert printed.count(f"warning: seed {seed}'s Q has passed 1e-09; raise alpha, or lower critic_lr") == 1
+        assert printed.count(f"warning: seed {seed}'s Q has passed 1e-09; regularise more, or lower") == 1
     same_files(tmp_path / "usual", tmp_path / "run", "checkpoints/step-0000008.safetensors")  # and it goes on
 
 

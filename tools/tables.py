@@ -147,6 +147,26 @@ def half_precision(figures: Any) -> str:
     return table(("family", "tasks", "half", "single", "difference ± standard error over tasks"), rows)
 
 
+def update_cpu(figures: Any) -> str:
+    """One update on the CPU beside its matrix products (omrl bench update --device cpu)."""
+    rows = [
+        [
+            f"{row['algorithm']}, {row['seeds']} seed, {row['g_steps']} discriminator step",
+            f"{row['ms']:.0f}",
+            f"{row['products_ms']:.0f}",
+            f"{row['ms'] / row['products_ms']:.2f}",
+        ]
+        for row in figures["updates"]
+    ]
+    headings = (
+        f"{figures['hardware']}, torch {figures['torch']}",
+        "update, ms",
+        "its matrix products alone, ms",
+        "ratio",
+    )
+    return table(headings, rows)
+
+
 def focal(figures: Any) -> str:
     """FOCAL on test tasks (tools/focal_results.py)."""
     rows = []
@@ -231,6 +251,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cpu-mode": cpu_mode,
     "behaviour": behaviour,
     "half-precision": half_precision,
+    "update-cpu": update_cpu,
     "focal": focal,
     "sweep": sweep,
     "results": results,

@@ -10,6 +10,7 @@ out, and how far the adapted policy is from the logged actions.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -336,7 +337,8 @@ def run(args: Evaluate) -> None:
         if found[name]:
             table.add_row(f"embedding {name.upper()}", ", ".join(f"{value:.3f}" for value in found[name]))
     table.add_row("raw values", str(args.run / found["file"]))
-    Console().print(table)
+    # A pipe has no width to fit: there, a path stays whole.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
     if found["protocol"] == "logged":
         print("Returns cannot be had from logs alone: they need a simulator of the tasks, or the tasks themselves.")
 

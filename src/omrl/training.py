@@ -137,7 +137,7 @@ def starting_point(args: Train) -> tuple[Train, Any]:
     kind = get_algorithm(args.algorithm)
     if args.config is None:
         dataset = MetaDataset.open(args.data)
-        values = {"level": "mixed"} | _preset(args.algorithm, args.preset, dataset.family)
+        values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
         same = {name: values.pop(name) for name in ("level", "max_rows", "steps") if name in values}
         return replace(args, **same), _build_config(kind.Config, values)
     try:
@@ -410,7 +410,7 @@ class Clock:
         self._last = now
 
 
-def _preset(algorithm: str, preset: str, family: str | None) -> dict[str, Any]:
+def read_preset(algorithm: str, preset: str, family: str | None) -> dict[str, Any]:
     """What a named preset sets for a family: hyperparameters, and the level, rows and updates of the run."""
     table = tomllib.loads(resources.files("omrl").joinpath("presets.toml").read_text())
     presets = table.get(algorithm)

@@ -548,10 +548,10 @@ def test_a_teacher_that_fails_is_told_of(windy, tmp_path, capsys):
 @pytest.mark.parametrize("preset", ["paper", "original"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_there_are_presets_for_every_family(preset, family):
-    values = training._preset("mbml", preset, family)
+    values = training.read_preset("mbml", preset, family)
     values = {name: value for name, value in values.items() if name != "level"}
     config = training._build_config(MBMLConfig, values)
-    focal = training._preset("focal", "paper", family)
+    focal = training.read_preset("focal", "paper", family)
     assert config.gamma == focal.get("gamma", 0.99) and config.dense_reward == focal.get("dense_reward", False)
     if preset == "original":
         depths = [len(hidden) for hidden in (config.critic_hidden, config.actor_hidden, config.decoder_hidden)]

@@ -83,7 +83,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     # Another family stands for this one: its own preset gives what belongs to it, such as the scale of its rewards, and
     # the preset of the family that it stands for everything that the experiment is about.
     stand_in = scale.families[get_family(data.family).varies]
-    preset = training._preset(row.algorithm, row.preset, data.family)
+    preset = training.read_preset(row.algorithm, row.preset, data.family)
     own = {name: value for name, value in preset.items() if name not in OF_THE_RUN}
     changes = {**own, **row.changes, **scale.sizes[row.algorithm]}
     source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes)
@@ -100,7 +100,7 @@ def updates(job: Job) -> int:
     """Updates of each seed in meta-training."""
     if job.steps is not None:
         return job.steps
-    found: int = training._preset(job.algorithm, job.preset, job.source.family).get("steps", training.Train.steps)
+    found: int = training.read_preset(job.algorithm, job.preset, job.source.family).get("steps", training.Train.steps)
     return found
 
 
@@ -112,7 +112,7 @@ def minutes(all_jobs: Iterable[Job], scale: str) -> float:
         cost = costs[job.algorithm]
         milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
         if "stage" in cost:
-            values = {**training._preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
+            values = {**training.read_preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
             tasks = job.source.tasks or len(get_family(job.source.family).splits[job.source.split].train)
             milliseconds += values["teacher_steps"] * job.seeds * tasks * cost["stage"]
         total += milliseconds / 60_000 + costs["around"]
