@@ -58,6 +58,7 @@ NOT_RUN = {
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
+    "omrl bench update --seeds 1 --device cpu --json results/speed/update-cpu.json": "takes a minute",
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
     "results/speed/throughput.json": "needs a GPU",
