@@ -61,7 +61,7 @@ def run(args: Quickstart) -> None:
     dataset = collect(FAMILY, data, seed=args.seed, **source)
     assert dataset is not None
     _stage(2, f"FOCAL, {args.seeds} seeds, on the logs of 80 tasks", "train")
-    train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, device="cpu")
+    train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, eval_every=500, device="cpu")
     _stage(3, "the 20 unseen tasks", "test")
     found = evaluate(folder)
     name, total = try_out(load(folder), dataset)
