@@ -188,7 +188,7 @@ def test_one_s_own_logs_start_from_the_defaults(command, own_logs):
 
 def test_what_is_given_stands_above_the_preset(command, data, tmp_path, monkeypatch):
     preset = {"level": "mixed", "max_rows": 50, "steps": 3, "gamma": 0.5, "beta": 7.0}
-    monkeypatch.setattr(training, "_preset", lambda *_: dict(preset))
+    monkeypatch.setattr(training, "read_preset", lambda *_: dict(preset))
     found, hyperparameters = command()
     assert (found.level, found.max_rows, found.steps, hyperparameters.gamma) == ("mixed", 50, 3, 0.5)
     found, hyperparameters = command(*["--max-rows", "60", "--steps", "4", "--gamma", "0.8"])
