@@ -1,6 +1,6 @@
 """How strong the behaviour regularisation should be, judged on training tasks alone.
 
-    python benchmarks/sweep.py --data data/half-cheetah-vel --json results/focal/sweep-half-cheetah-vel.json
+    python benchmarks/sweep.py --data data/half-cheetah-vel --json results/focal/sweep.json
         [--alphas ...] [--penalties ...] [flags of `omrl train focal`]
 
 Every strength is one learner of a population; fixed and adapted strengths, the two penalties and the levels of the data
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ class Args:
     data: Path
     """The meta-dataset."""
     json: Path
-    """Where the figures go."""
+    """Where the figures go, beside those of other sweeps."""
     alphas: tuple[float, ...] = (30.0, 300.0, 3_000.0, 30_000.0)
     """Strengths; where an adapted strength starts."""
     penalties: tuple[str, ...] = ("gradient", "output")
@@ -102,8 +101,13 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
         found = summary(returns[i : i + 1].mean(-1), chosen, train.steps)
         alpha, divergence, q = (float(values[name][i]) for name in ("alpha", "divergence", "q"))
         yield {
+            "family": dataset.family,
+            "divergence": hyperparameters.divergence,
+            "regularisation": hyperparameters.regularisation,
+            "updates": train.steps,
+            "seeds": 1,
             "level": level,
-            "penalty": penalty,
+            "penalty": None if hyperparameters.divergence == "gaussian-kl" else penalty,
             "alpha_rate": rate,
             "alpha_start": start,
             "alpha": alpha,
@@ -118,15 +122,22 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
         }
 
 
+def place(row: dict[str, Any]) -> tuple[str, ...]:
+    """Which learner of all sweeps a row is of."""
+    names = ("family", "divergence", "level", "penalty", "alpha_rate", "alpha_start")
+    return tuple(str(row[name]) for name in names)
+
+
 def main() -> None:
     args, flags = tyro.cli(Args, return_unknown_args=True)
+    # What was measured before stays, but for learners that are measured again.
+    kept = {place(row): row for row in (json.loads(args.json.read_text()) if args.json.is_file() else [])}
     rows: list[dict[str, Any]] = []
     for level, penalty, rate in product(args.levels, args.penalties, args.adapted):
         rows += measure(args, flags, level, penalty, rate)
+        kept |= {place(row): row for row in rows}
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(
-            json.dumps({"steps": args.steps, "flags": flags, "command": sys.argv, "rows": rows}, indent=1)
-        )
+        args.json.write_text("[\n" + ",\n".join(json.dumps(row) for row in kept.values()) + "\n]\n")
     headings = (
         "level",
         "penalty",

@@ -52,8 +52,8 @@ NOT_RUN = {
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
     "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
-    "python benchmarks/sweep.py --data data/half-cheetah-vel --json sweep-dual.json --steps 8000 --batch-size 64 "
-    "--g-lr 1e-3": "trains for minutes on a GPU",
+    "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --g-lr 1e-3 "
+    "\\": "trains for minutes on a GPU",
     "python benchmarks/collect.py --family sparse-point-robot --tasks 100 --envs-per-task 8 --seconds 8 --mode "
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
