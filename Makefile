@@ -48,7 +48,8 @@ wheelhouse: $(READY)
 	  --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
 	  --constraint constraints.txt --dest wheelhouse \
 	  gymnasium farama-notifications cloudpickle typing-extensions mujoco mujoco-core glfw pyopengl imageio pillow \
-	  packaging tyro docstring-parser typeguard rich markdown-it-py mdurl pygments
+	  packaging tyro docstring-parser typeguard rich markdown-it-py mdurl pygments \
+	  matplotlib contourpy cycler kiwisolver pyparsing python-dateutil six
 	@du -sh wheelhouse
 
 clean:

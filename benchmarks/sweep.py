@@ -6,6 +6,7 @@
 Every strength is one learner of a population; fixed and adapted strengths, the two penalties and the levels of the data
 are populations of their own. The return is that of the policy adapted to training tasks from their own logs; beside it
 stand the divergence D that was reached and alpha D / |Q|, the weight of the regularisation beside the value.
+With `--held-out 4` the last four training tasks are not learnt from, and the return is theirs: how well it transfers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class Args:
     """Levels of the training data."""
     steps: int = 10_000
     """Updates of each learner."""
+    held_out: int = 0
+    """Training tasks that are kept from learning, to measure the return on."""
 
 
 def last_values(run: Run, count: int = 5) -> dict[str, np.ndarray]:
@@ -69,7 +72,9 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
     from omrl.devices import choose_device
 
     dataset = MetaDataset.open(args.data)
-    view = dataset.level(level).select(dataset.split["train"])
+    names, rows = dataset.split["train"], dataset.level(level)
+    learnt = names[: len(names) - args.held_out]
+    view, judged = rows.select(learnt), rows.select(names[len(learnt) :] or names)
     with tempfile.TemporaryDirectory() as folder:
         words = ["--data", str(args.data), "--out", folder, "--level", level, "--steps", str(args.steps)]
         named = [
@@ -95,8 +100,10 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
             learner.population.params["alpha"].copy_(torch.tensor(args.alphas))
         learner.learn(train.log_every, train.steps)
         values = last_values(run)
-        chosen = view.select([task.name for task in view.tasks[:: max(1, len(view.tasks) // TASKS)]])
-        returns = given_context(learner, chosen, CONTEXT_ROWS, EPISODES, seed=0)
+        chosen = judged.select([task.name for task in judged.tasks[:: max(1, len(judged.tasks) // TASKS)]])
+        returns = given_context(learner, chosen, CONTEXT_ROWS, EPISODES if args.held_out == 0 else 10, seed=0)
+    defaults = asdict(training.starting_point(train)[1])
+    changes = {name: value for name, value in asdict(hyperparameters).items() if value != defaults[name]}
     for i, start in enumerate(args.alphas):
         found = summary(returns[i : i + 1].mean(-1), chosen, train.steps)
         alpha, divergence, q = (float(values[name][i]) for name in ("alpha", "divergence", "q"))
@@ -119,13 +126,14 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
             "return": found["mean"]["value"],
             "normalised": found.get("normalised"),
             "alive": bool(values["alive"][i] == 1.0),
+            **({"held_out": args.held_out, "changes": changes} if args.held_out else {}),
         }
 
 
 def place(row: dict[str, Any]) -> tuple[str, ...]:
     """Which learner of all sweeps a row is of."""
-    names = ("family", "divergence", "level", "penalty", "alpha_rate", "alpha_start")
-    return tuple(str(row[name]) for name in names)
+    names = ("family", "divergence", "level", "penalty", "alpha_rate", "alpha_start", "updates", "held_out", "changes")
+    return tuple(str(row.get(name)) for name in names)
 
 
 def main() -> None:

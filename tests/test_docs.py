@@ -59,6 +59,12 @@ NOT_RUN = {
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
     "omrl bench update --seeds 1 --device cpu --json results/speed/update-cpu.json": "takes a minute",
+    "omrl bench update --device cuda --seeds 1 3 12 --g-steps 1 3 --seconds 0.7 --json "
+    "results/speed/update.json": "needs a GPU",
+    "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "
+    "\\": "needs a GPU",
+    "omrl train focal --preset measured --steps 10000 --data data/half-cheetah-vel --out "
+    "runs/half-cheetah-vel-10k": "trains for minutes on a GPU",
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
     "results/speed/throughput.json": "needs a GPU",

@@ -284,9 +284,9 @@ def test_a_captured_graph_reads_the_batch_that_was_prepared(dataset):
     normalise = Normalisation.of(OnDisk(dataset))
     here, there = streamed(OnDisk(dataset), normalise), streamed(OnDisk(dataset, device="cuda"), normalise)
     there.prepare(0)
-    graph = torch.cuda.CUDAGraph()
+    graph, generator = torch.cuda.CUDAGraph(), torch.Generator("cuda")
     with torch.cuda.graph(graph):
-        found = {name: values * 1.0 for name, values in there.draw(torch.Generator("cuda")).items()}
+        found = {name: values * 1.0 for name, values in there.draw(generator).items()}
     for step in range(30):
         there.prepare(step)
         graph.replay()

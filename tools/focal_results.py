@@ -1,10 +1,17 @@
-"""Publish runs of FOCAL: evaluate them, keep their raw files, draw their curves.
+"""Publish runs of FOCAL: keep their raw files and summaries, draw their curves.
 
     python tools/focal_results.py runs/half-cheetah-vel-measured runs/half-cheetah-vel-paper ...
+    python tools/focal_results.py --half runs/half-cheetah-vel-10k runs/half-cheetah-vel-10k-half
+
+A run's summary is what `omrl evaluate RUN --json > RUN/summary.json` printed where it was trained: neither its
+checkpoint nor its data is needed here.
 
 Every run's config, environment, metrics, timings and scores go to results/focal/FAMILY-PRESET/, its summary into
 results/focal/focal.json, from which `tools/tables.py` makes the table of docs/results.md. The picture there is drawn
 from all published runs. A run that is not named keeps its figures.
+
+With --half two runs are put side by side that differ in `--half` alone: config and scores of each go to
+results/focal/FAMILY-UPDATES/ and FAMILY-UPDATES-half/, their summaries into results/focal/half.json for docs/speed.md.
 """
 
 from __future__ import annotations
@@ -19,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-import omrl
 from omrl.families import FAMILIES
 from omrl.run import Run
 
@@ -29,20 +35,51 @@ PICTURE = ROOT / "docs" / "img" / "results.png"
 COLOURS = {"measured": "#0072B2", "paper": "#D55E00"}
 
 
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What `omrl evaluate --json` printed about a run."""
+    path = folder / "summary.json"
+    try:
+        return dict(json.loads(path.read_text()))
+    # A redirected command that failed leaves an empty file.
+    except (OSError, ValueError):
+        sys.exit(f"{path} is missing or not JSON; write it with: omrl evaluate {folder} --json > {path}")
+
+
+def keep(folder: Path, name: str, *files: str) -> None:
+    """Copy a run's config and these of its files to results/focal/NAME."""
+    kept = RESULTS / name
+    kept.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy(folder / file, kept / file)
+    # Where the data lay on the machine that trained says nothing to anybody else.
+    config = dict(Run.open(folder).config)
+    (kept / "config.json").write_text(json.dumps(config | {"data": f"data/{config['family']}"}, indent=2) + "\n")
+
+
 def publish(folder: Path) -> dict[str, Any]:
     """Copy a run's raw files and return its summary."""
-    run = Run.open(folder)
-    config: dict[str, Any] = dict(run.config)
+    config: dict[str, Any] = dict(Run.open(folder).config)
+    summary = read_summary(folder)
     family, preset = config["family"], config["preset"]
-    summary = omrl.evaluate(folder)
-    kept = RESULTS / f"{family}-{preset}"
-    kept.mkdir(parents=True, exist_ok=True)
-    for name in ("environment.json", "metrics.csv", "timings.json", "scores.csv"):
-        shutil.copy(folder / name, kept / name)
-    # Where the data lay on the machine that trained says nothing to anybody else.
-    (kept / "config.json").write_text(json.dumps(config | {"data": f"data/{family}"}, indent=2) + "\n")
+    keep(folder, f"{family}-{preset}", "environment.json", "metrics.csv", "timings.json", "scores.csv")
     hardware = json.loads((folder / "environment.json").read_text())
     return {"family": family, "preset": preset, "level": config["level"], "hardware": hardware["gpu"], **summary}
+
+
+def publish_half(single: Path, half: Path) -> list[dict[str, Any]]:
+    """Copy the scores of a run without and one with `--half`, and return their summaries."""
+    configs = [dict(Run.open(folder).config) for folder in (single, half)]
+    precisions = [config["hyperparameters"].pop("half") for config in configs]
+    if precisions != [False, True] or configs[0] != configs[1]:
+        sys.exit(f"{single} and {half} have to be the same run, the first without --half and the second with it.")
+    rows = []
+    for folder, config, precision in zip((single, half), configs, precisions, strict=True):
+        shared = {name: config[name] for name in ("family", "preset", "level")}
+        hardware = json.loads((folder / "environment.json").read_text())["gpu"]
+        rows.append({**shared, "half": precision, "hardware": hardware, **read_summary(folder)})
+    for folder, row in zip((single, half), rows, strict=True):
+        keep(folder, f"{row['family']}-{row['updates'] // 1000}k{'-half' if row['half'] else ''}", "scores.csv")
+    return rows
 
 
 def curve(folder: Path) -> dict[int, list[float]]:
@@ -58,36 +95,48 @@ def curve(folder: Path) -> dict[int, list[float]]:
 def draw(rows: list[dict[str, Any]]) -> None:
     """One panel per family: mean and range over seeds, with the data's own random and expert returns."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    figure = Figure(figsize=(11, 6), layout="constrained")
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    labels: dict[str, Any] = {}
     for axes, family in zip(figure.subplots(2, 3).flat, FAMILIES, strict=True):
         axes.set_title(family, fontsize=10)
         own = [row for row in rows if row["family"] == family]
         for row in own:
             points = sorted(curve(RESULTS / f"{family}-{row['preset']}").items())
             steps, values = [step for step, _ in points], np.array([v for _, v in points])
-            colour = COLOURS[row["preset"]]
-            axes.plot(steps, values.mean(1), color=colour, label=f"{row['preset']}, {row['seeds']} seeds")
+            colour, label = COLOURS[row["preset"]], f"preset {row['preset']}, {row['seeds']} seeds"
+            (labels[label],) = axes.plot(steps, values.mean(1), color=colour, marker="o", markersize=3)
             axes.fill_between(steps, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
         for name, style in (("expert", "--"), ("random", ":")):
             if own:
-                axes.axhline(own[0][name], color="#666666", linestyle=style, linewidth=1, label=f"{name} data")
+                labels[f"{name} data"] = axes.axhline(own[0][name], color="#666666", linestyle=style, linewidth=1)
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.set_xlim(left=0)
         axes.set_xlabel("updates")
         axes.set_ylabel("mean return, test tasks")
         axes.grid(alpha=0.2)
-        axes.legend(fontsize=7)
+    # One legend for all panels, below them, where it covers no curve.
+    figure.legend(list(labels.values()), list(labels), loc="outside lower center", ncols=len(labels), fontsize=9)
     figure.savefig(PICTURE, dpi=120)
 
 
 def main() -> None:
     """Publish the named runs beside those that are there."""
+    if sys.argv[1:2] == ["--half"]:
+        if len(sys.argv) != 4:
+            sys.exit("--half takes two runs: one without it, one with it.")
+        rows = publish_half(Path(sys.argv[2]), Path(sys.argv[3]))
+        (RESULTS / "half.json").write_text(json.dumps(rows, indent=1) + "\n")
+        return
     path = RESULTS / "focal.json"
-    rows = {(row["family"], row["preset"]): row for row in (json.loads(path.read_text()) if path.exists() else [])}
+    found = {(row["family"], row["preset"]): row for row in (json.loads(path.read_text()) if path.exists() else [])}
     for folder in map(Path, sys.argv[1:]):
         row = publish(folder)
-        rows[row["family"], row["preset"]] = row
+        found[row["family"], row["preset"]] = row
     order = list(FAMILIES)
-    kept = sorted(rows.values(), key=lambda row: (order.index(row["family"]), row["preset"]))
+    kept = sorted(found.values(), key=lambda row: (order.index(row["family"]), row["preset"]))
     path.write_text(json.dumps(kept, indent=1) + "\n")
     draw(kept)
 

@@ -22,6 +22,11 @@ from omrl import stats
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+# Measured by running the paper's public code: milliseconds of one update of one seed, by the name that `omrl bench`
+# gives the hardware. It made this many discriminator steps in an update.
+PUBLIC_MS = {"NVIDIA H200": 119.0, "2 CPU threads": 1010.0}
+PUBLIC_STEPS = 3
+
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table: first column to the left, numbers to the right."""
@@ -147,11 +152,76 @@ def half_precision(figures: Any) -> str:
     return table(("family", "tasks", "half", "single", "difference ± standard error over tasks"), rows)
 
 
+def counted(number: int, what: str) -> str:
+    """1 seed, 3 seeds."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def update(figures: Any) -> str:
+    """One update of FOCAL on the GPU, beside the public code's (omrl bench update)."""
+    times = {(row["g_steps"], row["seeds"]): row["ms"] for row in figures["updates"]}
+    steps, seeds = (sorted(set(values)) for values in zip(*times, strict=True))
+    public = PUBLIC_MS.get(figures["hardware"])
+    rows = []
+    for count in steps:
+        own = [times[count, number] for number in seeds]
+        rates = " / ".join(f"{number / ms * 1e3:,.0f}" for number, ms in zip(seeds, own, strict=True))
+        # Only the same number of steps is the same work, and the public code trains one seed.
+        same = public is not None and count == PUBLIC_STEPS and seeds[0] == 1
+        beside = [f"{public:.0f}", f"{public / own[0]:.1f}x"] if public is not None and same else ["-", "-"]
+        rows.append([f"{count}", *(f"{ms:.2f}" for ms in own), rates, *beside])
+    headings = (
+        f"discriminator steps ({figures['hardware']}, torch {figures['torch']})",
+        *(f"{counted(number, 'seed')}, ms" for number in seeds),
+        f"updates/s of single seeds, {' / '.join(map(str, seeds))} at once",
+        "public code, 1 seed, ms",
+        "public code / omrl, 1 seed",
+    )
+    return table(headings, rows)
+
+
+def algorithms(focal_alone: Any, others: Any) -> str:
+    """One update of every algorithm on the GPU (omrl bench update --algorithms)."""
+    # Not to be unpacked if the two files are from different machines: those do not belong into one table.
+    (where,) = {f"{figures['hardware']}, torch {figures['torch']}" for figures in (focal_alone, others)}
+    seeds = sorted({row["seeds"] for row in others["updates"]})
+    found: dict[str, dict[int, Any]] = {}
+    for row in (*focal_alone["updates"], *others["updates"]):
+        if row["g_steps"] in (1, None) and row["seeds"] in seeds:
+            found.setdefault(row["algorithm"], {})[row["seeds"]] = row
+    rows = []
+    for name, by_seeds in found.items():
+        own = [by_seeds[number]["ms"] for number in seeds]
+        sizes = by_seeds[seeds[0]]["hyperparameters"]
+        kinds = ("hidden", "actor_hidden", "critic_hidden", "vae_hidden", "decoder_hidden")
+        (hidden,) = {tuple(sizes[kind]) for kind in kinds if kind in sizes}
+        (width,) = set(hidden)
+        rows.append(
+            [
+                name,
+                *(f"{ms:.2f}" for ms in own),
+                " / ".join(f"{number / ms * 1e3:,.0f}" for number, ms in zip(seeds, own, strict=True)),
+                f"{sizes['meta_batch']} x {sizes['batch_size']}",
+                f"{sizes['context_size']}",
+                f"{width} x {len(hidden)}",
+            ]
+        )
+    headings = (
+        where,
+        *(f"{counted(number, 'seed')}, ms" for number in seeds),
+        f"updates/s of single seeds, {' / '.join(map(str, seeds))} at once",
+        "tasks x rows",
+        "rows of a context",
+        "networks",
+    )
+    return table(headings, rows)
+
+
 def update_cpu(figures: Any) -> str:
     """One update on the CPU beside its matrix products (omrl bench update --device cpu)."""
     rows = [
         [
-            f"{row['algorithm']}, {row['seeds']} seed, {row['g_steps']} discriminator step",
+            f"{row['algorithm']}, {counted(row['seeds'], 'seed')}, {counted(row['g_steps'], 'discriminator step')}",
             f"{row['ms']:.0f}",
             f"{row['products_ms']:.0f}",
             f"{row['ms'] / row['products_ms']:.2f}",
@@ -191,6 +261,22 @@ def focal(figures: Any) -> str:
     return table((*headings, "random / expert data", "ESR", "RMS"), rows)
 
 
+def half(figures: Any) -> str:
+    """FOCAL without and with --half (tools/focal_results.py --half)."""
+    rows = []
+    for row in figures:
+        mean = row["mean"]
+        rows.append(
+            [
+                f"{row['family']}, {row['updates']:,} updates, {'with' if row['half'] else 'without'} `--half`",
+                f"{mean['value']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]",
+                ", ".join(f"{value:.2f}" for value in row["per_seed"]),
+                f"{row['normalised']:.2f}",
+            ]
+        )
+    return table(("", "mean return [95 %]", "of each seed", "normalised"), rows)
+
+
 def sweep(figures: Any) -> str:
     """The best strength of every population of the sweep (benchmarks/sweep.py)."""
     best: dict[tuple[Any, ...], Any] = {}
@@ -215,9 +301,9 @@ def sweep(figures: Any) -> str:
 
 
 def results(figures: Any) -> str:
-    """FOCAL on test tasks in short."""
+    """FOCAL on test tasks in short, in the preset that did best."""
     rows = []
-    for row in figures:
+    for row in (row for row in figures if row["preset"] == "measured"):
         digits = 2 if abs(row["expert"]) < 100 else 0
         mean, experts = row["mean"], f"{row['expert']:.{digits}f}"
         interval = f"{mean['value']:.{digits}f} [{mean['low']:.{digits}f}, {mean['high']:.{digits}f}]"
@@ -225,7 +311,23 @@ def results(figures: Any) -> str:
     return table(("family", "seeds", "mean return [95 %]", "the experts that made the data", "normalised"), rows)
 
 
-def speed(simulation: Any, loading: Any, agents: Any) -> str:
+def update_line(figures: Any, where: str) -> list[str]:
+    """One seed's update of FOCAL beside the public code's, for the table of the README."""
+    single = [row for row in figures["updates"] if row["algorithm"] == "focal" and row["seeds"] == 1]
+    # The public code's number of steps, where it was measured.
+    row = min(single, key=lambda row: abs(row["g_steps"] - PUBLIC_STEPS))
+    ms, steps, public = row["ms"], row["g_steps"], PUBLIC_MS[figures["hardware"]]
+    same = steps == PUBLIC_STEPS
+    return [
+        f"one update of FOCAL, {counted(steps, 'discriminator step')}, {where}",
+        "ms",
+        f"{ms:.2f}" if ms < 100 else f"{ms:,.0f}",
+        f"public code{'' if same else f', {PUBLIC_STEPS} discriminator steps'}: {public:,.0f}",
+        f"{public / ms:.1f}x" if same else "-",
+    ]
+
+
+def speed(simulation: Any, loading: Any, agents: Any, gpu: Any, cpu: Any) -> str:
     """One line of each of the tables on speed."""
     steps = next(row for row in simulation["steps_per_second"] if row["family"] == "half-cheetah-vel")
     ours, minari = (loading[f"{who}, episodes of 200"]["seconds"] for who in ("omrl", "minari"))
@@ -238,11 +340,16 @@ def speed(simulation: Any, loading: Any, agents: Any) -> str:
     ]
     factors = (steps["omrl"] / steps["sync"], minari / ours, rate[100] / rate[1])
     lines = [[*row, f"{factor:.1f}x"] for row, factor in zip(rows, factors, strict=True)]
+    lines += [update_line(gpu, "one H200"), update_line(cpu, "2 cores")]
     return table(("", "unit", "omrl", "beside", "factor"), lines)
 
 
 # The name of a table is also the name of its raw file, unless SOURCES names others.
-SOURCES = {"results": ("focal",), "speed": ("simulate", "load", "throughput")}
+SOURCES = {
+    "results": ("focal",),
+    "algorithms": ("update", "algorithms"),
+    "speed": ("simulate", "load", "throughput", "update", "update-cpu"),
+}
 TABLES: dict[str, Callable[..., str]] = {
     "simulate": simulate,
     "load": load,
@@ -251,8 +358,11 @@ TABLES: dict[str, Callable[..., str]] = {
     "cpu-mode": cpu_mode,
     "behaviour": behaviour,
     "half-precision": half_precision,
+    "update": update,
     "update-cpu": update_cpu,
+    "algorithms": algorithms,
     "focal": focal,
+    "half": half,
     "sweep": sweep,
     "results": results,
     "speed": speed,

@@ -124,7 +124,6 @@ class Population:
         self._flat = torch.zeros(self.size, width, device=self.device)
         self._first_moment = torch.zeros_like(self._flat)
         self._second_moment = torch.zeros_like(self._flat)
-        self._rate = torch.zeros(width, device=self.device)
         self._plain = torch.zeros(width, dtype=torch.bool, device=self.device)
         self._steps = torch.zeros(width, device=self.device)
         self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
@@ -132,16 +131,24 @@ class Population:
         self.params = self._views(self._flat)
         for name, view in self.params.items():
             view.copy_(torch.stack([dict(m.named_parameters())[name].detach() for m in learners]))
-        for name, (start, shape) in self._slots.items():
-            prefix = max((key for key in learning_rate if name.startswith(key)), key=len)
-            self._rate[start : start + shape.numel()] = learning_rate[prefix]
-            self._plain[start : start + shape.numel()] = name in plain
+            start = self._slots[name][0]
+            self._plain[start : start + view[0].numel()] = name in plain
+        self.set_rates([learning_rate])
         self._target_flat = self._flat[:, :target_width].clone()
         self.targets = self._views(self._target_flat)
 
         # Several steps of one child share a loss: it is compiled once.
         parts = {key: self._part(*key) for key in [*before, ("", loss)]}
         self._parts = [parts[key] for key in [*before, ("", loss)]]
+
+    def set_rates(self, learning_rates: Sequence[Mapping[str, float]]) -> None:
+        """Step sizes by parameter name or prefix: one table for all learners, or one for each; before any step."""
+        rate = torch.zeros(len(learning_rates), self._flat.shape[1], device=self.device)
+        for row, table in zip(rate, learning_rates, strict=True):
+            for name, (start, shape) in self._slots.items():
+                prefix = max((key for key in table if name.startswith(key)), key=len)
+                row[start : start + shape.numel()] = table[prefix]
+        self._rate = rate
 
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
         return {
@@ -199,7 +206,7 @@ class Population:
         moving = self.alive[:, None]
         gradient = torch.where(moving, gradient, 0.0)
         beta1, beta2 = ADAM_BETAS
-        steps, rate = self._steps[part].add_(1.0), self._rate[part]
+        steps, rate = self._steps[part].add_(1.0), self._rate[:, part]
         first, second = self._first_moment[:, part], self._second_moment[:, part]
         first.lerp_(gradient, 1.0 - beta1)
         second.lerp_(gradient.square(), 1.0 - beta2)

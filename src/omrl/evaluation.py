@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# One episode of the MuJoCo families, ten of the point robots.
+# Logged transitions that a task is inferred from: one episode of the MuJoCo families, ten of the point robots.
 CONTEXT_ROWS = 200
 SCORES = ("seed", "task", "split", "episode", "return")
 LOGGED = ("seed", "task", "split", "metric", "value")
-# Logged transitions that a task is inferred from.
-CONTEXT_ROWS = 200
 # Contexts drawn from each half of a task's rows to tell tasks apart, and rows of a task that actions are compared on.
 SETS, SCORED_ROWS = 10, 2_000
 
@@ -62,6 +60,8 @@ class Evaluate:
     """`test` for unseen tasks, `train` for those trained on."""
     seed: int = 0
     """Seed of contexts and start states."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
     json: bool = False
     """Print JSON for programs instead of a table."""
 
@@ -70,6 +70,7 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     """Step 4 from Python: takes what the command takes, returns the summary, writes the raw rows into the run."""
     args = Evaluate(Path(run), **options)
     _check(args)
+    from omrl.devices import choose_device
     from omrl.files import write_rows
     from omrl.run import Run
     from omrl.training import Trained
@@ -77,7 +78,7 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     folder = Run.open(args.run)
     dataset = MetaDataset.open(folder.config["data"])
     args = _with_defaults(args, folder, dataset)
-    trained = Trained(folder)
+    trained = Trained(folder, choose_device(args.device))
     if trained.step == 0:
         raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
     names = dataset.split[args.split]

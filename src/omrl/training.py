@@ -315,7 +315,8 @@ class Learner(Trained):
             batch_size=self.hyperparameters.batch_size,
             context_size=self.hyperparameters.context_size,
         )
-        self._frozen: dict[str, torch.Tensor] = {}
+        self.frozen: dict[str, torch.Tensor] = {}
+        """What the stages before ended with, [seed, task, ...]."""
 
     def prepare(self, data: Tensors | OnDisk, varies: str, log_every: int) -> None:
         """Learn what the algorithm needs to have learnt before, unless the run's folder has it: see `omrl.stages`."""
@@ -323,7 +324,7 @@ class Learner(Trained):
 
         if hasattr(self.algorithm, "stages") and self.step < self.run.config["steps"]:
             stages, device = self.algorithm.stages(varies), str(self.population.device)
-            self._frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
+            self.frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
@@ -375,7 +376,7 @@ class Learner(Trained):
         from omrl.stages import of_tasks
 
         batch = self.sampler.draw(generator)
-        batch |= of_tasks(self._frozen, batch["task"])
+        batch |= of_tasks(self.frozen, batch["task"])
         return batch, self.algorithm.noise(batch, generator)
 
     def _warnings(self, values: dict[str, list[float]]) -> list[str]:

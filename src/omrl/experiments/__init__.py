@@ -31,6 +31,8 @@ class PaperRun:
     """How many learners; 3, at small scale 2."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    at_once: int = 1
+    """Runs that are trained and tested at the same time, each in its own process: a large GPU has room for some."""
     data: Path = Path("data")
     """Where meta-datasets are, in folders named after their families; missing ones are made there."""
     policies: Path = Path("policies")

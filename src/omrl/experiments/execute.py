@@ -35,8 +35,9 @@ def execute(args: PaperRun) -> dict[str, Any]:
 
     need_matplotlib()
     experiment, scale = get_experiment(args.name), get_scale(args.scale)
-    if args.seeds is not None and args.seeds < 1:
-        raise OmrlError(f"--seeds must be at least 1, not {args.seeds}.")
+    for name in ("seeds", "at_once"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
     cells = plan(experiment, scale, args.seeds)
     folder = args.out / experiment.name
     if scale.note:
@@ -77,12 +78,12 @@ def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
         source: running.make_data(source, args.data, args.policies, args.device)
         for source in dict.fromkeys(job.source for job in wanted)
     }
-    for number, job in enumerate(wanted, 1):
+    resolved = []
+    for job in wanted:
         labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
-        print(f"\n{number}/{len(wanted)}  {'; '.join(labels)}", flush=True)
-        train, hyperparameters = running.resolve(job, data[job.source], args.out / "runs", args.device)
-        running.train(train, hyperparameters)
-        found[job] = train.out
+        resolved.append(("; ".join(labels), *running.resolve(job, data[job.source], args.out / "runs", args.device)))
+        found[job] = resolved[-1][1].out
+    running.train_all(resolved, args.at_once)
     return found
 
 

@@ -12,6 +12,8 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,34 @@ def train(args: training.Train, hyperparameters: Any) -> None:
         return
     print(f"training {args.out}", flush=True)
     training.run(args, hyperparameters)
+
+
+def train_all(runs: Sequence[tuple[str, training.Train, Any]], at_once: int) -> None:
+    """Train and test runs, given by label, arguments and hyperparameters; several at once have processes of their own.
+
+    What such a process says is in a file beside the run's folder.
+    """
+    if at_once == 1:
+        for number, (label, args, hyperparameters) in enumerate(runs, 1):
+            print(f"\n{number}/{len(runs)}  {label}", flush=True)
+            train(args, hyperparameters)
+        return
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    # A process that has used CUDA cannot be forked.
+    with ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool:
+        labels = {pool.submit(_train_apart, args, values): label for label, args, values in runs}
+        for number, done in enumerate(as_completed(labels), 1):
+            done.result()
+            print(f"{number}/{len(runs)}  {labels[done]}: trained and tested", flush=True)
+
+
+def _train_apart(args: training.Train, hyperparameters: Any) -> None:
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with args.out.with_suffix(".log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+        train(args, hyperparameters)
+        tested(args.out, args.steps)
 
 
 def tested(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any], Path]:

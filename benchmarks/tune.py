@@ -1,0 +1,226 @@
+"""Choose hyperparameters for the comparison of algorithms: six trials for each, judged on training tasks alone.
+
+    python benchmarks/tune.py --data data/half-cheetah-vel --rows "Batch PEARL" MBML --json results/tuning/tuning.json
+
+A quarter of the training tasks is held out: the learners are trained on the others, told each held-out task by its own
+log, and judged by their return in it. No test task is used. The trials of a row are one population whose learners
+differ in the tried hyperparameters alone; MBML's share their first stage. What is not tried is that of the preset
+`compared`, where the choice goes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from omrl import training
+from omrl.data import MetaDataset
+from omrl.devices import choose_device
+from omrl.engine import Population
+from omrl.evaluation import CONTEXT_ROWS, given_context, summary
+from omrl.run import Run
+from omrl.stages import learn_stages
+
+STRENGTHS = [{"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)]
+
+
+def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
+    """All combinations."""
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+
+
+def with_rates(trials: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """One `lr` stands for the step sizes of several networks."""
+    return [
+        {**{key: value for key, value in trial.items() if key != "lr"}, **dict.fromkeys(names, trial["lr"])}
+        for trial in trials
+    ]
+
+
+# Label of a row in the comparisons: algorithm, preset, and its trials.
+ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
+    "FOCAL": ("focal", "compared", STRENGTHS),
+    "Batch PEARL, regularised": ("batch-pearl", "compared-regularised", STRENGTHS),
+    "Batch PEARL": (
+        "batch-pearl",
+        "compared",
+        with_rates(grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
+    ),
+    "Contextual BCQ": (
+        "contextual-bcq",
+        "compared",
+        with_rates(
+            grid(perturbation=(0.01, 0.05, 0.2), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr", "vae_lr"
+        ),
+    ),
+    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4))),
+}
+
+
+@dataclass(frozen=True)
+class Args:
+    """Try hyperparameters on training tasks."""
+
+    data: Path
+    """The meta-dataset."""
+    json: Path
+    """Where the figures go, beside those of other data and rows."""
+    rows: tuple[str, ...] = tuple(ROWS)
+    """Which rows of the comparisons."""
+    steps: int = 5_000
+    """Updates of each learner."""
+    seeds: int = 1
+    """Learners of each trial."""
+    episodes: int = 2
+    """Episodes in each held-out task."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+
+
+class Trials:
+    """An algorithm whose learners each have their own values of some hyperparameters.
+
+    The values lie among a learner's parameters, where nothing moves them, so that losses and actions of a population
+    find them as they find its weights.
+    """
+
+    def __init__(self, algorithm: Any, tried: Sequence[str]) -> None:
+        self.algorithm, self.tried = algorithm, tried
+
+    def _of(self, params: Mapping[str, Tensor]) -> Any:
+        one = copy.copy(self.algorithm)
+        one.config = replace(one.config, **{name: params[f"trial.{name}"].detach() for name in self.tried})
+        return one
+
+    def loss(self, params: Mapping[str, Tensor], *inputs: Any) -> Any:
+        return self._of(params).loss(params, *inputs)
+
+    def infer(self, params: Mapping[str, Tensor], context: Tensor) -> Any:
+        return self._of(params).infer(params, context)
+
+    def act(self, params: Mapping[str, Tensor], obs: Tensor, z: Tensor) -> Any:
+        return self._of(params).act(params, obs, z)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.algorithm, name)
+
+
+def vary(learner: training.Learner, trials: Sequence[Mapping[str, Any]], device: str) -> None:
+    """Give every learner of a population the hyperparameters of its own trial."""
+    config, algorithm, old = learner.hyperparameters, learner.algorithm, learner.population
+    configs = [replace(config, **trial) for trial in trials]
+    rates, changed = [], {name for trial in trials for name in trial}
+    for one in configs:
+        own = copy.copy(algorithm)
+        own.config = one
+        rates.append(own.learning_rate)
+    # Step sizes belong to the optimiser, alpha is a parameter already.
+    tried = sorted(name for name in changed if not name.endswith("lr") and name != "alpha")
+    kind = type(algorithm)
+    seeds = range(learner.run.config["seed"], learner.run.config["seed"] + old.size)
+    modules, _ = kind.build(learner.obs_dim, learner.act_dim, config, seeds)
+    for module, one in zip(modules, configs, strict=True):
+        module.trial = nn.ParameterDict({name: nn.Parameter(torch.tensor(getattr(one, name))) for name in tried})
+    learner.algorithm = Trials(algorithm, tried)
+    learner.population = Population(
+        modules,
+        learner.algorithm.loss,
+        learning_rate={**rates[0], "trial": 0.0},
+        targets=algorithm.targets,
+        plain=algorithm.plain,
+        before=algorithm.before,
+        tau=config.tau,
+        seed=seeds[0],
+        device=device,
+    )
+    learner.population.set_rates([{**rate, "trial": 0.0} for rate in rates])
+    if "alpha" in changed:
+        with torch.no_grad():
+            learner.population.params["alpha"].copy_(torch.tensor([one.alpha for one in configs]))
+
+
+def measure(args: Args, row: str) -> list[dict[str, Any]]:
+    """All trials of a row."""
+    algorithm, preset, trials = ROWS[row]
+    dataset, device = MetaDataset.open(args.data), choose_device(args.device)
+    start = training.Train(algorithm, args.data, Path(), preset=preset)
+    train, hyperparameters = training.starting_point(start)
+    train = replace(train, seeds=len(trials) * args.seeds, steps=args.steps)
+    names = dataset.split["train"]
+    held = names[3::4] or names
+    level = dataset.level(train.level or "mixed")
+    view = level.select([name for name in names if name not in held] or names)
+    each = [trial for trial in trials for _ in range(args.seeds)]
+    config = training.run_config(train, hyperparameters, dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.create(Path(folder), config)
+        rows = view.to(device, max_rows=train.max_rows)
+        learner = training.Learner(run, rows, device)
+        if hasattr(learner.algorithm, "stages"):
+            stages = learner.algorithm.stages(dataset.manifest.varies)
+            one = Run(run.folder, {**config, "seeds": 1})
+            frozen = learn_stages(stages, one, rows, learner.normalise, device, 1_000)
+            learner.frozen = {name: value.expand(len(each), *value.shape[1:]) for name, value in frozen.items()}
+        vary(learner, each, device)
+        learner.learn(1_000, train.steps)
+        judged = level.select(held)
+        returns = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0)
+        alive = learner.population.alive.tolist()
+    found = []
+    for i, trial in enumerate(trials):
+        own = slice(i * args.seeds, (i + 1) * args.seeds)
+        about = summary(returns[own].mean(-1), judged, train.steps)
+        found.append(
+            {
+                "family": dataset.family,
+                "row": row,
+                "algorithm": algorithm,
+                "trial": trial,
+                "level": train.level,
+                "updates": train.steps,
+                "seeds": args.seeds,
+                "held_out": len(held),
+                "return": about["mean"]["value"],
+                "normalised": about.get("normalised"),
+                "alive": all(alive[own]),
+            }
+        )
+    return found
+
+
+def place(row: dict[str, Any]) -> str:
+    """Which trial of all a row is of."""
+    return json.dumps([row["family"], row["row"], row["trial"]])
+
+
+def main() -> None:
+    args = tyro.cli(Args)
+    table = Table("row", "trial", "return", "normalised")
+    for row in args.rows:
+        found = measure(args, row)
+        # What was measured before stays, but for trials that are measured again.
+        kept = {place(one): one for one in (json.loads(args.json.read_text()) if args.json.is_file() else [])}
+        kept |= {place(one): one for one in found}
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text("[\n" + ",\n".join(json.dumps(one) for one in kept.values()) + "\n]\n")
+        for one in found:
+            trial = ", ".join(f"{name} {value:g}" for name, value in one["trial"].items())
+            normalised = "" if one["normalised"] is None else f"{one['normalised']:.3f}"
+            table.add_row(row, trial, f"{one['return']:.2f}", normalised)
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()
