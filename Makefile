@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test test-min quickstart format lint docs wheelhouse clean
+.PHONY: test test-min quickstart experiments format lint docs wheelhouse clean
 
 $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
@@ -27,6 +27,12 @@ format: $(READY)
 
 quickstart: $(READY)
 	$(BIN)/omrl quickstart
+
+# Two of the paper's experiments at a size that shows that they run: a comparison and an ablation.
+experiments: $(READY)
+	for name in comparison-point-robot-wind dml-vs-bellman; do \
+	  $(BIN)/omrl paper run $$name --scale small --at-once 2 --data experiments/data --out experiments || exit 1; \
+	done
 
 # The documentation as a site; site/index.html opens from disk (its search needs `python -m http.server -d site`).
 docs: $(READY)
@@ -53,4 +59,4 @@ wheelhouse: $(READY)
 	@du -sh wheelhouse
 
 clean:
-	rm -rf $(VENV) .venv-min wheelhouse quickstart site .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-min wheelhouse quickstart experiments site .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

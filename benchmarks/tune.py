@@ -33,8 +33,6 @@ from omrl.evaluation import CONTEXT_ROWS, given_context, summary
 from omrl.run import Run
 from omrl.stages import learn_stages
 
-STRENGTHS = [{"alpha": alpha} for alpha in (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)]
-
 
 def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
     """All combinations."""
@@ -51,8 +49,12 @@ def with_rates(trials: list[dict[str, Any]], *names: str) -> list[dict[str, Any]
 
 # Label of a row in the comparisons: algorithm, preset, and its trials.
 ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
-    "FOCAL": ("focal", "compared", STRENGTHS),
-    "Batch PEARL, regularised": ("batch-pearl", "compared-regularised", STRENGTHS),
+    "FOCAL": ("focal", "compared", grid(alpha=(0.3, 1.0, 3.0, 10.0, 30.0, 100.0))),
+    "Batch PEARL, regularised": (
+        "batch-pearl",
+        "compared-regularised",
+        grid(alpha=(10.0, 30.0, 100.0), kl_weight=(0.1, 0.001)),
+    ),
     "Batch PEARL": (
         "batch-pearl",
         "compared",

@@ -74,7 +74,9 @@ def test_comparisons_have_all_algorithms_and_the_walker_both_splits():
 def test_ablations_are_those_of_the_paper():
     powers = [dict(row.changes).get("power", "inverse-square") for row in get_experiment("power-law").rows]
     assert powers == ["inverse-square", "inverse", "linear", "square"]
-    assert {row.preset for row in get_experiment("power-law").rows} == {"power-law"}
+    # The embedding's length is that of the paper's table for this study.
+    assert {dict(row.changes)["latent_dim"] for row in get_experiment("power-law").rows} == {5}
+    assert training.read_preset("focal", "power-law", "half-cheetah-vel")["latent_dim"] == 5
     shift = [(row.level, row.context_level) for row in get_experiment("distribution-shift").rows]
     assert len(shift) == len(set(shift)) == 7
     # The q experiment is about the value penalty on the ant and policy regularisation on the walker.
@@ -152,7 +154,7 @@ def test_an_unknown_name_is_one_sentence(monkeypatch, capsys):
 
 def test_plan_has_every_row_on_every_data_set_and_each_run_once():
     full = get_scale("full")
-    for name, cells, runs in [("comparison-walker-2d-params", 8, 8), ("distribution-shift", 7, 3)]:
+    for name, cells, runs in [("comparison-walker-2d-params", 10, 10), ("distribution-shift", 7, 3)]:
         planned = plan(get_experiment(name), full)
         assert (len(planned), len(jobs(planned))) == (cells, runs)
     levels = [cell.job.level for cell in plan(get_experiment("distribution-shift"), full)]
@@ -166,7 +168,8 @@ def test_experiments_share_runs():
     for scale in SCALES:
         assert runs("dml-vs-bellman", scale) < runs("comparison-sparse-point-robot", scale)
         assert runs("embedding-3d", scale) < runs("deterministic-vs-probabilistic", scale)
-        assert len(runs("q-divergence", scale) & runs("comparison-walker-2d-params", scale)) == 2
+        both = runs("deterministic-vs-probabilistic", scale) & runs("comparison-walker-2d-params", scale)
+        assert len(both) == 3
     assert not runs("power-law") & runs("comparison-half-cheetah-vel")
     assert not runs("power-law", seeds=5) & runs("power-law")
 
@@ -183,15 +186,15 @@ def test_small_scale_stands_point_robots_for_the_others_with_their_presets():
 
 def test_cost_counts_updates_seeds_and_first_stages():
     wanted = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 1))
-    assert [updates(job) for job in wanted] == [100_000, 100_000]
+    assert [updates(job) for job in wanted] == [10_000, 10_000]
     costs = cost_table("full")
-    by_hand = sum(100_000 * costs[job.algorithm]["first"] / 60_000 + costs["around"] for job in wanted)
+    by_hand = sum(10_000 * costs[job.algorithm]["first"] / 60_000 + costs["around"] for job in wanted)
     assert minutes(wanted, "full") == pytest.approx(by_hand)
     more = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 2))
     assert minutes(more, "full") > minutes(wanted, "full")
     mbml = jobs(plan(get_experiment("comparison-half-cheetah-vel"), get_scale("full"), 1))[-1:]
-    stage = 50_000 * 80 * costs["mbml"]["stage"] / 60_000
-    assert minutes(mbml, "full") == pytest.approx(100_000 * costs["mbml"]["first"] / 60_000 + stage + costs["around"])
+    stage = 10_000 * 80 * costs["mbml"]["stage"] / 60_000
+    assert minutes(mbml, "full") == pytest.approx(15_000 * costs["mbml"]["first"] / 60_000 + stage + costs["around"])
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------
@@ -323,10 +326,10 @@ def tiny(monkeypatch):
     monkeypatch.setattr(probe, "DRAWS", 6)
 
 
-def execute_tiny(name, out, data):
+def execute_tiny(name, out, data, **options):
     from omrl.experiments.execute import execute
 
-    return execute(PaperRun(name, scale="small", device="cpu", data=data, policies=POLICIES, out=out))
+    return execute(PaperRun(name, scale="small", device="cpu", data=data, policies=POLICIES, out=out, **options))
 
 
 def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monkeypatch):
@@ -336,13 +339,13 @@ def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monk
     for name in ("return", "return-log"):
         assert (folder / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
         assert "these numbers say nothing" in " ".join((folder / "figures" / f"{name}.svg").read_text().split())
-    assert (folder / "tables" / "returns.md").read_text().count("\n") == 6
+    assert (folder / "tables" / "returns.md").read_text().count("\n") == 7
     assert (folder / "report" / "index.html").is_file()
     # The table's numbers are those of the raw rows.
     with (folder / "scores.csv").open(newline="") as file:
         raw = [float(row["return"]) for row in csv.DictReader(file) if row["row"] == "MBML"]
     assert len(raw) == 2 * 4 * 10
-    mbml = results["rows"][3]
+    mbml = results["rows"][-1]
     assert mbml["mean"]["value"] == pytest.approx(np.mean(raw), rel=1e-5)
     assert results["note"] in capsys.readouterr().out
     (claim,) = results["claims"]
@@ -352,7 +355,7 @@ def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monk
 
     # Again: nothing is trained or tested twice, an interrupted run goes on, and the outcome is the same.
     runs = sorted((tmp_path / "runs").iterdir())
-    assert len(runs) == 4
+    assert len(runs) == 5
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*") if path.is_file()}
     focal = next(run for run in runs if "-focal-" in run.name)
     (focal / "checkpoints" / "latest").write_text("step-0000016.safetensors\n")
@@ -363,7 +366,7 @@ def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monk
     again = execute_tiny("comparison-point-robot-wind", tmp_path, robots)
     assert again == results
     printed = capsys.readouterr().out
-    assert printed.count("is trained") == 3 and printed.count("training ") == 1 and printed.count("testing ") == 1
+    assert printed.count("is trained") == 4 and printed.count("training ") == 1 and printed.count("testing ") == 1
     unchanged = {path for path, when in before.items() if path.exists() and path.stat().st_mtime_ns == when}
     assert all(path in unchanged for path in before if focal not in path.parents)
 
@@ -379,3 +382,18 @@ def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):
     assert len(table) == 8 and table[1].startswith("expert,expert,") and table[1].endswith(",–,8.16,–")
     assert (tmp_path / "distribution-shift" / "figures" / "levels.png").is_file()
     assert [claim["metric"] for claim in results["claims"]] == ["return", "return"]
+
+
+def test_runs_trained_at_once_are_those_trained_one_after_the_other(tiny, robots, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("omrl.experiments.execute._page", lambda *_: {})
+    whole = get_experiment("comparison-point-robot-wind")
+    claim = replace(whole.claims[0], worse=("Batch PEARL",))
+    monkeypatch.setitem(experiments(), "two", replace(whole, name="two", rows=whole.rows[:2], claims=(claim,)))
+    apart, together_ = (execute_tiny("two", tmp_path / name, robots, at_once=n) for name, n in (("a", 1), ("b", 2)))
+    assert apart == together_
+    printed = capsys.readouterr().out
+    assert "FOCAL on point-robot-wind: trained and tested" in printed and "1/2" in printed
+    logs = sorted((tmp_path / "b" / "runs").glob("*.log"))
+    assert len(logs) == 2 and all("training" in log.read_text() for log in logs)
+    with pytest.raises(OmrlError, match="--at-once must be at least 1"):
+        execute_tiny("two", tmp_path / "a", robots, at_once=0)

@@ -69,6 +69,8 @@ def publish(folder: Path) -> dict[str, Any]:
 def publish_half(single: Path, half: Path) -> list[dict[str, Any]]:
     """Copy the scores of a run without and one with `--half`, and return their summaries."""
     configs = [dict(Run.open(folder).config) for folder in (single, half)]
+    for config in configs:
+        del config["data"]  # a folder's name, which may be another on another machine
     precisions = [config["hyperparameters"].pop("half") for config in configs]
     if precisions != [False, True] or configs[0] != configs[1]:
         sys.exit(f"{single} and {half} have to be the same run, the first without --half and the second with it.")

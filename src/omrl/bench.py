@@ -36,6 +36,8 @@ class Update:
     """How many learners at once; one row of the table each."""
     g_steps: tuple[int, ...] = (1,)
     """Discriminator steps per update, for algorithms that have them."""
+    half: bool = False
+    """With products between hidden layers in bfloat16."""
     repeats: int = 5
     """Timed stretches, of which the median is shown."""
     seconds: float = 2.0
@@ -81,7 +83,7 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
 
     kind = get_algorithm(name)
     has_g = "g_steps" in {field.name for field in fields(kind.Config)}
-    config = kind.Config(**({"g_steps": g_steps} if has_g else {}))
+    config = kind.Config(half=args.half, **({"g_steps": g_steps} if has_g else {}))
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, args.mode)
     sampler = _sampler(config, seeds, device)
     # What an algorithm has learnt before takes the same time whatever it is.

@@ -134,7 +134,7 @@ def test_without_opengl_the_error_names_the_packages(monkeypatch):
 def test_which_opengl_backend_is_chosen(monkeypatch, given, display, library, chosen):
     from omrl.families import physics
 
-    for name, value in (("MUJOCO_GL", given), ("DISPLAY", display)):
+    for name, value in (("MUJOCO_GL", given), ("DISPLAY", display), ("WAYLAND_DISPLAY", None)):
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value)
@@ -159,3 +159,19 @@ def test_the_backend_is_chosen_before_mujoco_is_imported_and_nothing_is_printed(
     done = subprocess.run([sys.executable, "-c", program], env=headless, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "(480, 480, 3)\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="windows are always to be had elsewhere")
+def test_without_display_and_egl_drawing_is_an_error_and_the_process_lives():
+    """GLFW without a display ends the process at the second try, which no `except` sees."""
+    program = (
+        "import omrl.families as f; family = f.FAMILIES['ant-fwd-back'];"
+        "env = family.make(family.tasks[0], render_mode='rgb_array'); env.reset(seed=0)\n"
+        "for _ in range(2):\n"
+        "    try: env.render()\n"
+        "    except Exception as error: print(type(error).__name__, 'there is no display' in str(error))\n"
+    )
+    names = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    headless = {key: value for key, value in os.environ.items() if key not in names} | {"MUJOCO_GL": "glfw"}
+    done = subprocess.run([sys.executable, "-c", program], env=headless, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "OmrlError True\n" * 2)

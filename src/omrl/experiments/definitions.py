@@ -108,7 +108,8 @@ class Scale:
     episodes: int | None = None
     steps: int | None = None
     log_every: int = 200
-    eval_every: int = 5_000
+    eval_every: int | None = None
+    """Updates between two looks at the return; a twentieth of the run if left out."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Families that stand for others, by what varies."""
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -43,7 +43,7 @@ class Job:
     seeds: int
     steps: int | None
     log_every: int
-    eval_every: int
+    eval_every: int | None
 
 
 @dataclass(frozen=True)

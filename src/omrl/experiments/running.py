@@ -27,8 +27,8 @@ from omrl.experiments.planning import Job, Source
 from omrl.families import get_family
 from omrl.files import write_json
 
-# A run saves itself this many times at least.
-SAVES = 5
+# A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
+SAVES, LOOKS = 5, 20
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
         steps=steps,
         level=job.level or start.level,
         log_every=job.log_every,
-        eval_every=job.eval_every,
+        eval_every=job.eval_every or max(steps // LOOKS, 1),
         save_every=min(start.save_every, max(steps // SAVES, 1)),
         device=device,
     )

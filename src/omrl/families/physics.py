@@ -29,13 +29,17 @@ PICTURE_SIZE = 480
 LARGEST_STATE = 1e10  # MuJoCo's own limit (mjMAXVAL): a larger position or velocity is an instability
 
 
+def _headless() -> bool:
+    """Whether windows cannot be had."""
+    return sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def _choose_gl_backend() -> None:
     """Without a display only EGL can draw, and mujoco reads MUJOCO_GL once, while it is imported.
 
     Not where libEGL is missing: `import mujoco` itself would fail there, and stepping needs no OpenGL.
     """
-    headless = sys.platform == "linux" and not os.environ.get("DISPLAY")
-    if not headless or os.environ.get("MUJOCO_GL"):
+    if not _headless() or os.environ.get("MUJOCO_GL"):
         return
     try:
         ctypes.CDLL("libEGL.so.1")
@@ -158,10 +162,13 @@ class MujocoPainter:
         self._camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
         self._camera.trackbodyid = self._model.body("torso").id
         self._camera.azimuth, self._camera.elevation, self._camera.distance = 90.0, view.elevation, view.distance
+        backend = os.environ.get("MUJOCO_GL", "")
         try:
+            if _headless() and backend in ("", "glfw"):
+                # GLFW would not raise an error but end the process.
+                raise OSError("there is no display")
             self._renderer = mujoco.Renderer(self._model, PICTURE_SIZE, PICTURE_SIZE)
         except Exception as error:  # each backend fails in its own way: ImportError, AttributeError, FatalError, ...
-            backend = os.environ.get("MUJOCO_GL", "")
             raise OmrlError(
                 f"Drawing MuJoCo needs OpenGL, which failed with MUJOCO_GL={backend!r} ({error}); without a display, "
                 f"install its libraries (Debian: apt-get install {RENDERING_PACKAGES}) and set MUJOCO_GL=egl before "

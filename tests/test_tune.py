@@ -1,0 +1,91 @@
+"""The trials that algorithms are compared by: as many for each, and each learner with its own trial alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from omrl import training
+from omrl.data import MetaDataset
+from omrl.experiments.definitions import get_experiment
+from omrl.families import FAMILIES
+from omrl.run import Run
+from training_helpers import walks
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import tune  # noqa: E402
+
+SIZES = {
+    "focal": {"hidden": (8, 8), "encoder_hidden": (8, 8)},
+    "batch-pearl": {"hidden": (8, 8), "encoder_hidden": (8, 8)},
+    "contextual-bcq": dict.fromkeys(("actor_hidden", "critic_hidden", "vae_hidden", "encoder_hidden"), (8, 8)),
+}
+SMALL = {"batch_size": 8, "context_size": 4, "meta_batch": 3}
+
+
+@pytest.fixture(scope="module")
+def winds(tmp_path_factory):
+    return walks(FAMILIES["point-robot-wind"], tmp_path_factory.mktemp("winds") / "data")
+
+
+def learner(folder, data, algorithm, preset, seeds, **changes):
+    """Learners of small networks that have not learnt anything yet."""
+    start = training.Train(algorithm, data, folder, preset=preset)
+    train, config = training.starting_point(start)
+    config = replace(config, **SIZES[algorithm], **SMALL, **changes)
+    dataset = MetaDataset.open(data)
+    train = replace(train, seeds=seeds, level="mixed")
+    run = Run.create(folder, training.run_config(train, config, dataset))
+    return training.Learner(run, dataset.select(dataset.split["train"]).to("cpu"), "cpu")
+
+
+def test_every_row_of_the_comparisons_has_as_many_trials():
+    assert {len(trials) for _, _, trials in tune.ROWS.values()} == {6}
+    assert all(len({json.dumps(trial) for trial in trials}) == 6 for _, _, trials in tune.ROWS.values())
+    for family in FAMILIES:
+        rows = {row.label: (row.algorithm, row.preset) for row in get_experiment(f"comparison-{family}").rows}
+        assert rows == {label: (algorithm, preset) for label, (algorithm, preset, _) in tune.ROWS.items()}
+
+
+@pytest.mark.parametrize("row", ["FOCAL", "Batch PEARL", "Batch PEARL, regularised", "Contextual BCQ"])
+def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(row, winds, tmp_path):
+    algorithm, preset, trials = tune.ROWS[row]
+    chosen = [trials[0], trials[-1]]
+    varied = learner(tmp_path / "varied", winds, algorithm, preset, len(chosen))
+    tune.vary(varied, chosen, "cpu")
+    context = torch.randn(2, 5, 4, 7)
+    for _ in range(4):
+        varied.population.step(varied._draw)
+    for i, trial in enumerate(chosen):
+        alone = learner(tmp_path / str(i), winds, algorithm, preset, len(chosen), **trial)
+        for _ in range(4):
+            alone.population.step(alone._draw)
+        for name, value in alone.population.params.items():
+            torch.testing.assert_close(varied.population.params[name][i], value[i], msg=name)
+        both = [
+            one.algorithm.act(one.params(i), context[0, :, 0, :2], one.algorithm.infer(one.params(i), context[0]))
+            for one in (varied, alone)
+        ]
+        torch.testing.assert_close(*both)
+    first, last = (varied.population.params["critic.weight.0"][i] for i in range(2))
+    assert not torch.allclose(first, last)
+
+
+def test_what_was_chosen_is_in_the_presets():
+    measured = json.loads((ROOT / "results" / "tuning" / "tuning.json").read_text())
+    best: dict[tuple[str, str], dict] = {}
+    for one in measured:
+        place = one["family"], one["row"]
+        if one["alive"] and (place not in best or one["return"] > best[place]["return"]):
+            best[place] = one
+    assert best
+    for (family, row), one in best.items():
+        algorithm, preset, _ = tune.ROWS[row]
+        values = training.read_preset(algorithm, preset, family)
+        assert {name: values[name] for name in one["trial"]} == one["trial"], f"{row} on {family}"
