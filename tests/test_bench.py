@@ -82,6 +82,12 @@ def test_an_algorithm_without_a_discriminator_has_no_steps_of_it(capsys):
     assert "discriminator" not in capsys.readouterr().out
 
 
+def test_half_precision_is_that_of_the_algorithm(capsys):
+    for half in (False, True):
+        found = bench.update(bench.Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), half=half, **QUICK))
+        assert found["updates"][0]["hyperparameters"]["half"] is half
+
+
 def test_products_are_those_of_one_update():
     weight = torch.randn(3, 4, 5, requires_grad=True)
     flat = torch.randn(4, 6, requires_grad=True)

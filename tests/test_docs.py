@@ -70,6 +70,8 @@ NOT_RUN = {
     "results/speed/throughput.json": "needs a GPU",
     "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
     "omrl paper run power-law --device cuda --seeds 5": "takes hours",
+    "python benchmarks/tune.py --data data/sparse-point-robot --json "
+    "results/tuning/tuning.json": "trains for minutes on a GPU",
 }
 
 BLOCK = re.compile(

@@ -1,19 +1,24 @@
-"""Published results are those of the presets they name."""
+"""Published results are those of the presets they name, and follow from the raw files beside them."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from omrl.algorithms.focal import FOCALConfig
+from omrl import stats
+from omrl.algorithms import get_algorithm
+from omrl.experiments.definitions import experiments
+from omrl.experiments.judging import together, verdict
 from omrl.training import read_preset
 
-FOCAL = Path(__file__).parents[1] / "results" / "focal"
+RESULTS = Path(__file__).parents[1] / "results"
+FOCAL, PAPER = RESULTS / "focal", RESULTS / "paper"
 RUNS = sorted(path.parent for path in FOCAL.glob("*/config.json"))
 # Runs that were made for one comparison, and what they change of their preset.
 SHORT = {
@@ -25,17 +30,21 @@ SHORT = {
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 def test_a_published_run_was_made_with_its_preset(folder):
     config = json.loads((folder / "config.json").read_text())
-    values = read_preset("focal", config["preset"], config["family"])
-    if folder.name in SHORT:
-        values |= SHORT[folder.name]
+    check_config(config, SHORT.get(folder.name, {}))
+
+
+def check_config(config, changes):
+    """A run's config is its preset with these changes."""
+    values = read_preset(config["algorithm"], config["preset"], config["family"]) | changes
     for name in ("level", "max_rows", "steps"):
         assert values.pop(name, config[name]) == config[name]
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    assert json.loads(json.dumps(asdict(FOCALConfig(**values)))) == config["hyperparameters"]
+    made = get_algorithm(config["algorithm"]).Config(**values)
+    assert json.loads(json.dumps(asdict(made))) == config["hyperparameters"]
 
 
-def raw_scores(name):
-    with (FOCAL / name / "scores.csv").open(newline="") as file:
+def raw_scores(folder):
+    with (folder / "scores.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -43,7 +52,7 @@ def test_the_table_is_made_of_the_raw_scores():
     rows = [(f"{row['family']}-{row['preset']}", row) for row in json.loads((FOCAL / "focal.json").read_text())]
     rows += zip(SHORT, json.loads((FOCAL / "half.json").read_text()), strict=True)
     for name, row in rows:
-        scores = raw_scores(name)
+        scores = raw_scores(FOCAL / name)
         assert row["mean"]["value"] == pytest.approx(np.mean([float(score["return"]) for score in scores]), rel=1e-4)
         assert len({score["seed"] for score in scores}) == row["seeds"] >= 3
 
@@ -52,3 +61,108 @@ def test_half_precision_agrees_within_the_intervals():
     single, half = (row["mean"] for row in json.loads((FOCAL / "half.json").read_text()))
     assert half["low"] <= single["value"] <= half["high"]
     assert single["low"] <= half["value"] <= single["high"]
+
+
+# -- the paper's experiments -------------------------------------------------------------------------------------------
+
+PUBLISHED = json.loads((PAPER / "paper.json").read_text())
+
+
+def by_name(results):
+    return results["experiment"]
+
+
+def returns_of(results):
+    """The mean return of every seed in every task [seeds, tasks], by data and row."""
+    found = {}
+    for score in raw_scores(PAPER / results["experiment"]):
+        episodes = found.setdefault((score["data"], score["row"]), {})
+        episodes.setdefault((int(score["seed"]), score["task"]), []).append(float(score["return"]))
+    matrices = {}
+    for key, episodes in found.items():
+        seeds, tasks = (list(dict.fromkeys(names)) for names in zip(*episodes, strict=True))
+        matrices[key] = np.array([[np.mean(episodes[seed, task]) for task in tasks] for seed in seeds])
+    return matrices
+
+
+def close(value):
+    """Raw returns are written with six digits."""
+    return pytest.approx(value, rel=1e-4, abs=1e-4)
+
+
+def test_all_published_experiments_are_collected_in_their_order():
+    there = [name for name in experiments() if (PAPER / name).is_dir()]
+    assert [json.loads((PAPER / name / "results.json").read_text()) for name in there] == PUBLISHED
+    assert there and sorted(path.name for path in PAPER.iterdir()) == sorted([*there, "runs", "paper.json"])
+
+
+@pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
+def test_a_published_experiment_is_the_one_that_is_defined(results):
+    defined = experiments()[results["experiment"]]
+    places = [(data.title, row) for data in defined.data for row in defined.rows]
+    assert results["scale"] == "full"
+    for row, (title, wanted) in zip(results["rows"], places, strict=True):
+        assert (row["data"], row["row"], row["preset"]) == (title, wanted.label, wanted.preset)
+        assert row["published"] == dict(wanted.published)
+        config = json.loads((PAPER / row["run"] / "config.json").read_text())
+        assert config["algorithm"] == wanted.algorithm and config["seeds"] == row["seeds"]
+        assert row["level"] == config["level"] and row["context_level"] == (wanted.context_level or config["level"])
+        # A level of its own is a row's, not a preset's.
+        check_config(config, dict(wanted.changes) | ({"level": wanted.level} if wanted.level else {}))
+    judged = [(claim["claim"], claim["metric"]) for claim in results["claims"]]
+    assert judged == [(claim.text, claim.metric) for claim in defined.claims]
+
+
+@pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
+def test_returns_of_an_experiment_follow_from_its_raw_scores(results):
+    matrices = returns_of(results)
+    assert list(matrices) == [(row["data"], row["row"]) for row in results["rows"]]
+    for row in results["rows"]:
+        matrix = matrices[row["data"], row["row"]]
+        assert matrix.shape == (row["seeds"], row["tasks"])
+        assert row["mean"] == close(vars(stats.bootstrap(matrix, stats.mean, np.random.default_rng(0))))
+        assert row["metrics"]["return"] == close(list(matrix.mean(1)))
+
+
+@pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
+def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
+    matrices = returns_of(results)
+    metrics = {(row["data"], row["row"]): row["metrics"] for row in results["rows"]}
+    for claim in results["claims"]:
+        for one in claim["comparisons"]:
+            keys = [(one["data"], one[side]) for side in ("better", "worse")]
+            found = stats.Estimate(**one["difference"])
+            if claim["metric"] == "return":
+                again = stats.paired_difference(*(matrices[key] for key in keys), np.random.default_rng(0))
+                assert one["difference"] == close(vars(again))
+            else:
+                ours, theirs = (np.array(metrics[key][claim["metric"]]) for key in keys)
+                assert found.value == pytest.approx((ours - theirs).mean())
+            assert found.low <= found.value <= found.high and one["verdict"] == verdict(found)
+        assert claim["verdict"] == together([one["verdict"] for one in claim["comparisons"]])
+
+
+def test_a_run_says_the_same_in_every_experiment_that_shares_it():
+    said = {}
+    for results in PUBLISHED:
+        for row in results["rows"]:
+            assert said.setdefault((row["run"], row["context_level"]), row["mean"]) == row["mean"], row["run"]
+
+
+# -- all results -------------------------------------------------------------------------------------------------------
+
+
+def test_the_presets_of_the_comparisons_are_the_best_trials():
+    trials = json.loads((RESULTS / "tuning" / "tuning.json").read_text())
+    for family, row in dict.fromkeys((one["family"], one["row"]) for one in trials):
+        own = [one for one in trials if (one["family"], one["row"]) == (family, row)]
+        one = max(own, key=lambda one: one["return"])  # of equal ones the first
+        preset = "compared-regularised" if row.endswith("regularised") else "compared"
+        values = read_preset(one["algorithm"], preset, family)
+        assert {name: values[name] for name in one["trial"]} == one["trial"], (family, row)
+
+
+def test_no_result_names_a_folder_of_a_machine():
+    files = [path for path in RESULTS.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if re.search(rb"/(tmp|home|root|Users|work|mnt)/", path.read_bytes())] == []

@@ -20,7 +20,7 @@ def load(name):
     return module
 
 
-tables, focal_results = load("tables"), load("focal_results")
+tables, focal_results, paper_results = load("tables"), load("focal_results"), load("paper_results")
 
 
 def cells(markdown):
@@ -243,7 +243,273 @@ def test_half_takes_two_runs(tmp_path, published, monkeypatch):
         call(monkeypatch, "--half", made(tmp_path / "a"))
 
 
-def test_the_published_results_name_no_folder_of_a_machine():
-    files = [path for folder in ("focal", "speed") for path in (ROOT / "results" / folder).rglob("*.*")]
-    assert files
-    assert [path for path in files if re.search(r"/(tmp|home|root|Users|work)/", path.read_text())] == []
+# -- the paper's experiments -------------------------------------------------------------------------------------------
+
+
+def estimate(value, spread=1.0):
+    return {"value": value, "low": value - spread, "high": value + spread}
+
+
+def row(label, value, run="runs/one", data="point-robot-wind", **more):
+    return {
+        "data": data,
+        "row": label,
+        "run": run,
+        "level": "expert",
+        "context_level": "expert",
+        "seeds": 5,
+        "updates": 10_000,
+        "mean": estimate(value),
+        "normalised": value / 20,
+        "metrics": {"return": [value - 0.5, value + 0.5]},
+        "published": {},
+        **more,
+    }
+
+
+def claim(text, *comparisons, metric="return", verdict="holds"):
+    names = ("better", "worse", "difference", "verdict", "data")
+    return {
+        "claim": text,
+        "metric": metric,
+        "verdict": verdict,
+        "comparisons": [dict(zip(names, one, strict=True)) for one in comparisons],
+    }
+
+
+def results(name, rows, claims=(), figures=("return",), tables=("returns", "claims"), **more):
+    about = {"experiment": name, "paper": "Figure 0", "title": f'About "{name}"', "scale": "full", "note": ""}
+    return {**about, "rows": rows, "claims": list(claims), "figures": list(figures), "tables": list(tables), **more}
+
+
+WIND, ANT = "point-robot-wind", "ant-fwd-back"
+PAPER = [
+    results(
+        "comparison-point-robot-wind",
+        [row("FOCAL", -0.001, run="runs/a"), row("MBML", -150.0, run="runs/b", normalised=None)],
+        [claim("FOCAL is better.", ("FOCAL", "MBML", estimate(149.999), "holds", WIND))],
+        figures=("return", "return-log"),
+    ),
+    results(
+        "comparison-ant-fwd-back",
+        [row("FOCAL", 812.6, run="runs/c", data=ANT)],
+        [claim("FOCAL is better.", ("FOCAL", "MBML", estimate(12.4, 20), "undecided", ANT), verdict="undecided")],
+    ),
+    results(
+        "power-law",
+        [
+            row("Inverse", 3.0, run="runs/a", metrics={"esr": [0.5, 0.7], "rms": [1.0, 2.0]}, published={"esr": 0.84}),
+            row("Square", 2.0, run="runs/b", metrics={"esr": [0.1, 0.1], "identification": [0.25, 0.5]}),
+        ],
+        [claim("It separates.", ("Inverse", "Square", estimate(0.5, 0.1), "holds", WIND), metric="esr")],
+        figures=("embedding", "return"),
+        tables=("embedding", "claims"),
+    ),
+]
+
+
+def test_every_claim_has_its_verdict_in_bold_words():
+    assert cells(tables.verdicts(PAPER)) == [
+        ["experiment", "the paper's claim", "verdict", "seeds"],
+        ["comparison-point-robot-wind", "FOCAL is better.", "**holds**", "5"],
+        ["comparison-ant-fwd-back", "FOCAL is better.", "**undecided**", "5"],
+        ["power-law", "It separates.", "**holds**", "5"],
+    ]
+
+
+def test_experiments_without_results_are_named():
+    text = tables.paper_missing(PAPER)
+    assert text.startswith("Not run yet: `comparison-sparse-point-robot`, `comparison-half-cheetah-vel`, ")
+    assert "power-law" not in text
+    all_of_them = [results(name, []) for name in tables.experiments()]
+    assert tables.paper_missing(all_of_them) == "All of the paper's experiments were run.\n"
+
+
+def test_returns_have_the_decimals_of_the_best_row_and_no_negative_zero():
+    assert cells(tables.paper_returns(PAPER))[1:] == [
+        ["comparison-point-robot-wind", "FOCAL", "5", "10,000", "0.00 [-1.00, 1.00]", "0.00"],
+        ["comparison-point-robot-wind", "MBML", "5", "10,000", "-150.00 [-151.00, -149.00]", "-"],
+        ["comparison-ant-fwd-back", "FOCAL", "5", "10,000", "813 [812, 814]", "40.63"],
+    ]
+
+
+def test_comparisons_of_returns_have_their_decimals_and_other_metrics_three():
+    assert cells(tables.paper_claims(PAPER))[1:] == [
+        ["comparison-point-robot-wind", "FOCAL - MBML", "return", "150.00 [149.00, 151.00]", "holds"],
+        ["comparison-ant-fwd-back", "FOCAL - MBML", "return", "12 [-8, 32]", "undecided"],
+        ["power-law: point-robot-wind", "Inverse - Square", "esr", "0.500 [0.400, 0.600]", "holds"],
+    ]
+
+
+def test_embeddings_stand_beside_the_paper_where_an_experiment_has_a_table_of_them():
+    assert cells(tables.paper_embedding(PAPER))[1:] == [
+        ["power-law: point-robot-wind", "Inverse", "1.500", "0.600", "-", "-", "0.840"],
+        ["power-law: point-robot-wind", "Square", "-", "0.100", "0.375", "-", "-"],
+    ]
+
+
+def test_each_data_of_an_experiment_is_named_and_has_its_own_decimals():
+    both = results("q-divergence", [row("FOCAL", 1.0), row("FOCAL", 2000.0, data=ANT)], tables=("embedding",))
+    judged = [("FOCAL", "MBML", estimate(1.5, 0.5), "holds", data) for data in (WIND, ANT)]
+    found = cells(tables.paper_claims([{**both, "claims": [claim("It is better.", *judged)]}]))[1:]
+    assert [line[0] for line in found] == ["q-divergence: point-robot-wind", "q-divergence: ant-fwd-back"]
+    assert [line[3] for line in found] == ["1.50 [1.00, 2.00]", "2 [1, 2]"]
+    assert cells(tables.paper_embedding([both]))[2][0] == "q-divergence: ant-fwd-back"
+
+
+def test_a_drop_is_that_of_the_claim_and_the_difference_of_the_papers_numbers():
+    rows = [
+        row("expert, expert", 12.0, published={"return": 8.16}),
+        row("expert, random", 2.0, context_level="random", published={"return": 4.43}),
+    ]
+    judged = claim("It drops.", ("expert, expert", "expert, random", estimate(10.0), "holds", WIND))
+    shift = results("distribution-shift", rows, [judged], tables=("shift", "claims"))
+    assert cells(tables.paper_shift([*PAPER, shift]))[1:] == [
+        ["expert", "expert", "12.00 [11.00, 13.00]", "-", "8.16", "-"],
+        ["expert", "random", "2.00 [1.00, 3.00]", "10.00 [9.00, 11.00]", "4.43", "3.73"],
+    ]
+
+
+def test_curves_of_runs_that_were_shown_are_not_shown_again():
+    assert re.findall(r'src="([^"]+)"', tables.paper_curves(PAPER)) == [
+        "img/paper/comparison-point-robot-wind-return.png",
+        "img/paper/comparison-ant-fwd-back-return.png",
+    ]
+    assert re.findall(r'src="([^"]+)"', tables.paper_embeddings(PAPER)) == ["img/paper/power-law-embedding.png"]
+    assert "alt=\"About 'power-law': embeddings by t-SNE\"" in tables.paper_embeddings(PAPER)
+
+
+def test_trials_are_shown_as_ranges_with_the_best_one():
+    shared = {"family": ANT, "seeds": 1}
+    figures = [
+        {**shared, "row": "FOCAL", "trial": {"alpha": alpha}, "return": value, "normalised": value / 1000}
+        for alpha, value in ((0.3, 100.0), (30.0, 812.6), (100.0, 700.0))
+    ]
+    figures += [
+        {
+            **shared,
+            "row": "MBML",
+            "trial": {"kl_weight": 0.1, "a_lr": lr, "b_lr": lr},
+            "return": 0.0,
+            "normalised": None,
+        }
+        for lr in (1e-3, 3e-4)
+    ]
+    assert cells(tables.tuning(figures))[1:] == [
+        [ANT, "FOCAL", "3", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
+        [
+            *(ANT, "MBML", "2", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
+            *("kl weight 0.1, step size 0.001 (all alike)", "0", "-"),
+        ],
+    ]
+
+
+def finished(out, name, runs=("runs/a", "runs/b"), **more):
+    """The folder of `omrl paper run` with one more experiment, as it comes back from another machine."""
+    found = results(name, [row(f"row {run}", 1.0, run=run) for run in runs], figures=("return", "return-log"), **more)
+    files = {f"{name}/{file}": "data,row\n" for file in ("scores.csv", "curves.csv")}
+    files |= {f"{name}/tables/{table}.{kind}": table for table in found["tables"] for kind in ("md", "csv")}
+    files |= {f"{name}/figures/{figure}.{kind}": name for figure in found["figures"] for kind in ("png", "svg")}
+    files |= {f"{name}/results.json": json.dumps(found), f"{name}/report/index.html": "<html>"}
+    for run in runs:
+        config = {"family": "walker-2d-params", "data": str(out / "elsewhere" / "walker-2d-params-large")}
+        files |= {f"{run}/config.json": json.dumps(config), f"{run}/metrics.csv": "step\n"}
+        files |= {f"{run}/{file}.json": "{}" for file in ("environment", "timings")}
+    for file, content in files.items():
+        (out / file).parent.mkdir(parents=True, exist_ok=True)
+        (out / file).write_text(content)
+    return found
+
+
+def listed(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    """Where experiments go, and the command that publishes them."""
+    monkeypatch.setattr(paper_results, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paper_results, "PICTURES", tmp_path / "pictures")
+
+    def publish(*words):
+        monkeypatch.setattr(sys, "argv", ["paper_results.py", *map(str, words)])
+        paper_results.main()
+        return tmp_path / "results"
+
+    return publish
+
+
+def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, paper):
+    out = tmp_path / "out"
+    found = finished(out, "power-law", runs=("runs/a", "runs/a", "runs/b"))
+    kept = paper(out, "power-law")
+    assert listed(kept) == [
+        "paper.json",
+        *(f"power-law/{file}" for file in ("curves.csv", "figures/return-log.png", "figures/return.png")),
+        *(f"power-law/{file}" for file in ("results.json", "scores.csv")),
+        *(f"power-law/tables/{name}.{kind}" for name in ("claims", "returns") for kind in ("csv", "md")),
+        *(f"runs/{run}/{file}.json" for run in "ab" for file in ("config", "environment", "timings")),
+    ]
+    assert json.loads((kept / "paper.json").read_text()) == [found]
+    # The folder's name says which split of the family it was.
+    assert json.loads((kept / "runs/a/config.json").read_text())["data"] == "data/walker-2d-params-large"
+    assert str(tmp_path) not in "".join((kept / file).read_text() for file in listed(kept))
+    assert listed(tmp_path / "pictures") == ["power-law-return.png"]
+
+
+def test_experiments_are_published_beside_others_in_the_order_of_their_definitions(tmp_path, paper):
+    out = tmp_path / "out"
+    finished(out, "dml-vs-bellman", runs=("runs/a",))
+    finished(out, "power-law", runs=("runs/a", "runs/b"))
+    paper(out, "dml-vs-bellman")
+    kept = paper(out, "power-law")
+    named = [one["experiment"] for one in json.loads((kept / "paper.json").read_text())]
+    assert named == ["power-law", "dml-vs-bellman"]
+    assert listed(tmp_path / "pictures") == ["dml-vs-bellman-return.png", "power-law-return.png"]
+
+
+def test_what_a_new_version_of_an_experiment_no_longer_has_is_removed(tmp_path, paper):
+    finished(tmp_path / "old", "power-law", runs=("runs/a", "runs/b"), tables=("returns", "embedding"))
+    finished(tmp_path / "new", "power-law", runs=("runs/b", "runs/c"), tables=("returns",))
+    paper(tmp_path / "old", "power-law")
+    kept = paper(tmp_path / "new", "power-law")
+    assert sorted(path.name for path in (kept / "runs").iterdir()) == ["b", "c"]
+    assert sorted(path.name for path in (kept / "power-law" / "tables").iterdir()) == ["returns.csv", "returns.md"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("power-law/results.json", "it has no results.json"),
+        ("power-law/curves.csv", "has no power-law/curves.csv."),
+        ("power-law/tables/claims.md", "has no power-law/tables/claims.md."),
+        ("runs/b/timings.json", "has no runs/b/timings.json."),
+    ],
+)
+def test_an_experiment_that_is_not_finished_is_refused_by_what_is_missing(tmp_path, paper, missing, said):
+    out = tmp_path / "out"
+    finished(out, "power-law")
+    finished(out, "dml-vs-bellman", runs=("runs/a",))
+    (out / missing).unlink()
+    with pytest.raises(SystemExit, match="is not a finished experiment") as stop:
+        paper(out, "dml-vs-bellman", "power-law")
+    assert str(stop.value).startswith(f"{out / 'power-law'} ") and said in str(stop.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_results_of_small_scale_are_refused(tmp_path, paper):
+    finished(tmp_path, "power-law", scale="small")
+    with pytest.raises(SystemExit, match="is of scale small, whose numbers say nothing: only full scale is published"):
+        paper(tmp_path, "power-law")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("out",)])
+def test_publishing_takes_a_folder_and_names(paper, words):
+    with pytest.raises(SystemExit, match="which to publish"):
+        paper(*words)
+
+
+def test_an_experiment_that_does_not_exist_is_refused(tmp_path, paper):
+    with pytest.raises(SystemExit, match="no experiment 'power-laws'; there are comparison-sparse-point-robot, "):
+        paper(tmp_path, "power-laws")

@@ -3,7 +3,8 @@
     python tools/tables.py            bring the tables up to date
     python tools/tables.py --check    exit with 1 if one is not
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a key of TABLES.
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a key of TABLES. Some are pictures or a
+sentence instead: whatever has to change when another result is published.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from omrl import stats
+from omrl.experiments.definitions import experiments
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,12 +28,25 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re
 # gives the hardware. It made this many discriminator steps in an update.
 PUBLIC_MS = {"NVIDIA H200": 119.0, "2 CPU threads": 1010.0}
 PUBLIC_STEPS = 3
+# Pixels of a page's text, for pictures.
+WIDTH = 680
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: first column to the left, numbers to the right."""
-    rule = ["---", *["---:"] * (len(headings) - 1)]
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
+    """A Markdown table: the first column and those of words to the left, numbers to the right."""
+    rule = ["---" if place == 0 or name in words else "---:" for place, name in enumerate(headings)]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in (headings, rule, *rows))
+
+
+def number(value: float | None, digits: int) -> str:
+    """A number that is not written as -0.00, or a dash."""
+    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def interval(found: Any, digits: int) -> str:
+    """An estimate with its 95 % interval."""
+    low, value, high = (number(found[key], digits) for key in ("low", "value", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def simulate(figures: Any) -> str:
@@ -130,7 +145,7 @@ def behaviour(figures: Any) -> str:
             scores = np.array([[task[level] for task in result["tasks"]]])
             digits = 2 if abs(scores).max() < 100 else 0
             found = stats.bootstrap(scores, stats.mean, np.random.default_rng(0))
-            cells.append(f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]")
+            cells.append(interval(vars(found), digits))
         best = [task["best_possible"] for task in result["tasks"]]
         rows.append([*cells, f"{np.mean(best):.2f}" if None not in best else "unknown"])
     headings = ("family", "agents", "steps each", "random", "medium", "expert", "best possible")
@@ -242,17 +257,16 @@ def focal(figures: Any) -> str:
     rows = []
     for row in figures:
         digits = 2 if abs(row["expert"]) < 100 else 0
-        mean, iqm = row["mean"], row["iqm"]
         rows.append(
             [
                 row["family"],
                 f"{row['preset']}, {row['level']}",
                 f"{row['updates']:,}",
                 f"{row['seeds']}",
-                f"{mean['value']:.{digits}f} [{mean['low']:.{digits}f}, {mean['high']:.{digits}f}]",
-                f"{iqm['value']:.{digits}f}",
-                f"{row['normalised']:.2f}",
-                f"{round(row['random'], digits) + 0.0:.{digits}f} / {row['expert']:.{digits}f}",
+                interval(row["mean"], digits),
+                number(row["iqm"]["value"], digits),
+                number(row["normalised"], 2),
+                f"{number(row['random'], digits)} / {number(row['expert'], digits)}",
                 f"{np.mean(row['esr']):.2f}",
                 f"{np.mean(row['rms']):.2f}",
             ]
@@ -265,13 +279,12 @@ def half(figures: Any) -> str:
     """FOCAL without and with --half (tools/focal_results.py --half)."""
     rows = []
     for row in figures:
-        mean = row["mean"]
         rows.append(
             [
                 f"{row['family']}, {row['updates']:,} updates, {'with' if row['half'] else 'without'} `--half`",
-                f"{mean['value']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]",
-                ", ".join(f"{value:.2f}" for value in row["per_seed"]),
-                f"{row['normalised']:.2f}",
+                interval(row["mean"], 2),
+                ", ".join(number(value, 2) for value in row["per_seed"]),
+                number(row["normalised"], 2),
             ]
         )
     return table(("", "mean return [95 %]", "of each seed", "normalised"), rows)
@@ -305,9 +318,8 @@ def results(figures: Any) -> str:
     rows = []
     for row in (row for row in figures if row["preset"] == "measured"):
         digits = 2 if abs(row["expert"]) < 100 else 0
-        mean, experts = row["mean"], f"{row['expert']:.{digits}f}"
-        interval = f"{mean['value']:.{digits}f} [{mean['low']:.{digits}f}, {mean['high']:.{digits}f}]"
-        rows.append([row["family"], f"{row['seeds']}", interval, experts, f"{row['normalised']:.2f}"])
+        mean, experts = interval(row["mean"], digits), number(row["expert"], digits)
+        rows.append([row["family"], f"{row['seeds']}", mean, experts, number(row["normalised"], 2)])
     return table(("family", "seeds", "mean return [95 %]", "the experts that made the data", "normalised"), rows)
 
 
@@ -344,11 +356,179 @@ def speed(simulation: Any, loading: Any, agents: Any, gpu: Any, cpu: Any) -> str
     return table(("", "unit", "omrl", "beside", "factor"), lines)
 
 
+# -- the paper's experiments (tools/paper_results.py) ------------------------------------------------------------------
+
+
+def decimals(results: Any) -> dict[str, int]:
+    """How many a return has, by data: two, but none where the best row of the experiment is in the hundreds."""
+    best: dict[str, float] = {}
+    for row in results["rows"]:
+        best[row["data"]] = max(row["mean"]["value"], best.get(row["data"], -np.inf))
+    return {data: 2 if abs(value) < 100 else 0 for data, value in best.items()}
+
+
+def place(results: Any, data: str) -> str:
+    """An experiment, and its data where the name does not end with it."""
+    name: str = results["experiment"]
+    return name if name.endswith(data) else f"{name}: {data}"
+
+
+def verdicts(paper: Any) -> str:
+    """Every claim in short."""
+    rows = [
+        [results["experiment"], claim["claim"], f"**{claim['verdict']}**", " or ".join(map(str, seeds))]
+        for results in paper
+        for seeds in [sorted({row["seeds"] for row in results["rows"]})]
+        for claim in results["claims"]
+    ]
+    return table(("experiment", "the paper's claim", "verdict", "seeds"), rows, words=("the paper's claim", "verdict"))
+
+
+def paper_missing(paper: Any) -> str:
+    """Which experiments have no results yet."""
+    missing = [f"`{name}`" for name in experiments() if name not in {results["experiment"] for results in paper}]
+    return f"Not run yet: {', '.join(missing)}.\n" if missing else "All of the paper's experiments were run.\n"
+
+
+def paper_claims(paper: Any) -> str:
+    """Every comparison that a claim is judged by."""
+    rows = []
+    for results in paper:
+        digits = decimals(results)
+        for claim in results["claims"]:
+            for one in claim["comparisons"]:
+                places = digits[one["data"]] if claim["metric"] == "return" else 3
+                pair, found = f"{one['better']} - {one['worse']}", interval(one["difference"], places)
+                rows.append([place(results, one["data"]), pair, claim["metric"], found, one["verdict"]])
+    headings = ("experiment", "A - B", "metric", "difference [95 %]", "A - B > 0")
+    return table(headings, rows, words=("A - B", "metric", "A - B > 0"))
+
+
+def paper_returns(paper: Any) -> str:
+    """Returns on test tasks of the experiments that have a table of them."""
+    rows = []
+    for results in paper:
+        digits = decimals(results)
+        for row in results["rows"] if "returns" in results["tables"] else []:
+            mean = interval(row["mean"], digits[row["data"]])
+            counts = (f"{row['seeds']}", f"{row['updates']:,}")
+            rows.append([place(results, row["data"]), row["row"], *counts, mean, number(row["normalised"], 2)])
+    headings = ("experiment", "row", "seeds", "updates", "mean return [95 %]", "normalised")
+    return table(headings, rows, words=("row",))
+
+
+def paper_embedding(paper: Any) -> str:
+    """How well training tasks are kept apart, means over seeds, beside the paper's numbers."""
+    rows = []
+    for results in paper:
+        for row in results["rows"] if "embedding" in results["tables"] else []:
+            ours = [row["metrics"].get(name) for name in ("rms", "esr", "identification")]
+            theirs = [row["published"].get(name) for name in ("rms", "esr")]
+            cells = [number(None if values is None else float(np.mean(values)), 3) for values in ours]
+            cells += [number(value, 3) for value in theirs]
+            rows.append([place(results, row["data"]), row["row"], *cells])
+    headings = ("RMS", "ESR", "identification", "RMS in the paper", "ESR in the paper")
+    return table(("experiment", "row", *headings), rows, words=("row",))
+
+
+def paper_shift(paper: Any) -> str:
+    """Returns by the quality of training and test data, and what is lost where they differ."""
+    rows = []
+    for results in paper:
+        if "shift" not in results["tables"]:
+            continue
+        digits = decimals(results)
+        # A claim compares a row with the one of the same training data that is tested on its own quality.
+        drops = {one["worse"]: one for claim in results["claims"] for one in claim["comparisons"]}
+        published = {row["row"]: row["published"]["return"] for row in results["rows"]}
+        for row in results["rows"]:
+            label, places, drop, paper_drop = row["row"], digits[row["data"]], "-", "-"
+            if label in drops:
+                drop = interval(drops[label]["difference"], places)
+                paper_drop = number(published[drops[label]["better"]] - published[label], 2)
+            ours = (interval(row["mean"], places), drop)
+            rows.append([row["level"], row["context_level"], *ours, number(published[label], 2), paper_drop])
+    headings = ("mean return [95 %]", "drop [95 %]", "return in the paper", "drop in the paper")
+    return table(("training", "testing", *headings), rows, words=("testing",))
+
+
+def picture(results: Any, figure: str, width: int, about: str) -> str:
+    """A picture of an experiment, as tools/paper_results.py put it beside the pages."""
+    title = results["title"].replace('"', "'")
+    return f'<img src="img/paper/{results["experiment"]}-{figure}.png" width="{width}" alt="{title}: {about}">\n'
+
+
+def paper_curves(paper: Any) -> str:
+    """Returns while training; those of an experiment all of whose runs were shown before are left out."""
+    pictures, shown = [], set()
+    for results in paper:
+        runs = {row["run"] for row in results["rows"]}
+        if "return" in results["figures"] and not runs <= shown:
+            width = min(WIDTH, 340 * len({row["data"] for row in results["rows"]}))
+            pictures.append(picture(results, "return", width, "return on test tasks while training"))
+            shown |= runs
+    return "".join(pictures)
+
+
+def paper_embeddings(paper: Any) -> str:
+    """Embeddings of tasks."""
+    kinds = {
+        "embedding": "embeddings by t-SNE",
+        "embedding-pca": "two principal components of the embeddings",
+        "embedding-3d": "three principal components of the embeddings",
+    }
+    return "".join(
+        picture(results, kind, min(WIDTH, 170 * len({row["row"] for row in results["rows"]})), kinds[kind])
+        for results in paper
+        for kind in results["figures"]
+        if kind in kinds
+    )
+
+
+def tried(trial: Any) -> dict[str, float]:
+    """The hyperparameters of a trial; step sizes of several networks, which are tried together, are one."""
+    rates = {value for name, value in trial.items() if name.endswith("lr")}
+    found = {name.replace("_", " "): value for name, value in trial.items() if not name.endswith("lr")}
+    if rates:
+        (found["step size"],) = rates
+    return found
+
+
+def tuning(figures: Any) -> str:
+    """The best of the trials of every row (benchmarks/tune.py)."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in figures:
+        groups.setdefault((one["family"], one["row"]), []).append(one)
+    top = {family: max(one["return"] for one in figures if one["family"] == family) for family, _ in groups}
+    rows = []
+    for (family, label), trials in groups.items():
+        values = [tried(one["trial"]) for one in trials]
+        ranges = [f"{name} {min(v[name] for v in values):g} to {max(v[name] for v in values):g}" for name in values[0]]
+        best = max(trials, key=lambda one: one["return"])
+        choice = ", ".join(f"{name} {value:g}" for name, value in tried(best["trial"]).items())
+        alike = len(trials) > 1 and len({one["return"] for one in trials}) == 1
+        rows.append(
+            [
+                family,
+                label,
+                f"{len(trials)}",
+                ", ".join(ranges),
+                choice + (" (all alike)" if alike else ""),
+                number(best["return"], 2 if abs(top[family]) < 100 else 0),
+                number(best["normalised"], 2),
+            ]
+        )
+    words = ("row", "tried", "best")
+    return table(("family", "row", "trials", "tried", "best", "its return", "normalised"), rows, words)
+
+
 # The name of a table is also the name of its raw file, unless SOURCES names others.
 SOURCES = {
     "results": ("focal",),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update", "update-cpu"),
+    **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
+    **dict.fromkeys(("paper-embedding", "paper-shift", "paper-curves", "paper-embeddings"), ("paper",)),
 }
 TABLES: dict[str, Callable[..., str]] = {
     "simulate": simulate,
@@ -366,6 +546,15 @@ TABLES: dict[str, Callable[..., str]] = {
     "sweep": sweep,
     "results": results,
     "speed": speed,
+    "verdicts": verdicts,
+    "paper-missing": paper_missing,
+    "paper-claims": paper_claims,
+    "paper-returns": paper_returns,
+    "paper-embedding": paper_embedding,
+    "paper-shift": paper_shift,
+    "paper-curves": paper_curves,
+    "paper-embeddings": paper_embeddings,
+    "tuning": tuning,
 }
 
 

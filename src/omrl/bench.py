@@ -82,8 +82,9 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     from omrl.training import populate
 
     kind = get_algorithm(name)
-    has_g = "g_steps" in {field.name for field in fields(kind.Config)}
-    config = kind.Config(half=args.half, **({"g_steps": g_steps} if has_g else {}))
+    names = {field.name for field in fields(kind.Config)}
+    has_g = "g_steps" in names
+    config = kind.Config(**{k: v for k, v in {"g_steps": g_steps, "half": args.half}.items() if k in names})
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, args.mode)
     sampler = _sampler(config, seeds, device)
     # What an algorithm has learnt before takes the same time whatever it is.
