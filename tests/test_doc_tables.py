@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))  # where the tools find each other
 
 
 def load(name):
@@ -20,7 +21,8 @@ def load(name):
     return module
 
 
-tables, focal_results, paper_results = load("tables"), load("focal_results"), load("paper_results")
+focal_results, paper_results = load("focal_results"), load("paper_results")
+tables_speed, tables_results, tables_paper = load("tables_speed"), load("tables_results"), load("tables_paper")
 
 
 def cells(markdown):
@@ -46,7 +48,7 @@ FOCAL = [
 
 
 def test_an_update_has_a_row_for_each_number_of_steps_and_a_column_for_each_number_of_seeds():
-    head, *rows = cells(tables.update(bench(FOCAL)))
+    head, *rows = cells(tables_speed.update(bench(FOCAL)))
     assert head[1:4] == ["1 seed, ms", "3 seeds, ms", "12 seeds, ms"]
     assert "NVIDIA H200, torch 2.0" in head[0]
     # 12 seeds in 8 ms are 1,500 updates of single seeds in a second.
@@ -57,7 +59,7 @@ def test_an_update_has_a_row_for_each_number_of_steps_and_a_column_for_each_numb
 
 @pytest.mark.parametrize("figures", [bench(FOCAL, hardware="another GPU"), bench(FOCAL[1:3] + FOCAL[4:])])
 def test_the_public_code_stands_only_beside_one_seed_on_its_own_hardware(figures):
-    assert all(row[-2:] == ["-", "-"] for row in cells(tables.update(figures))[1:])
+    assert all(row[-2:] == ["-", "-"] for row in cells(tables_speed.update(figures))[1:])
 
 
 def test_every_algorithm_is_shown_with_its_sizes_and_one_discriminator_step():
@@ -67,7 +69,7 @@ def test_every_algorithm_is_shown_with_its_sizes_and_one_discriminator_step():
     own = {"meta_batch": 8, "batch_size": 64, "context_size": 32, "actor_hidden": [20, 20], "critic_hidden": [20, 20]}
     for row in others["updates"][2:]:
         row["hyperparameters"] = own
-    head, *rows = cells(tables.algorithms(bench(FOCAL), others))
+    head, *rows = cells(tables_speed.algorithms(bench(FOCAL), others))
     assert head[1:3] == ["1 seed, ms", "3 seeds, ms"]
     assert rows == [
         ["focal", "2.00", "4.00", "500 / 750", "16 x 256", "100", "300 x 3"],
@@ -79,7 +81,7 @@ def test_every_algorithm_is_shown_with_its_sizes_and_one_discriminator_step():
 def test_algorithms_measured_on_different_machines_are_not_put_side_by_side():
     others = [("mbml", None, 1, 4.0), ("mbml", None, 3, 8.0)]
     with pytest.raises(ValueError, match="too many values"):
-        tables.algorithms(bench(FOCAL), bench(others, hardware="another GPU"))
+        tables_speed.algorithms(bench(FOCAL), bench(others, hardware="another GPU"))
 
 
 def test_networks_of_different_sizes_are_not_said_to_be_one():
@@ -87,23 +89,23 @@ def test_networks_of_different_sizes_are_not_said_to_be_one():
     sizes = {"meta_batch": 8, "batch_size": 64, "context_size": 32, "actor_hidden": [20], "critic_hidden": [30]}
     figures["updates"][0]["hyperparameters"] = sizes
     with pytest.raises(ValueError, match="too many values"):
-        tables.algorithms(bench(FOCAL), figures)
+        tables_speed.algorithms(bench(FOCAL), figures)
 
 
 def test_an_update_on_the_cpu_counts_its_steps():
     figures = bench([("focal", 1, 1, 300.0), ("focal", 3, 2, 600.0)], hardware="2 CPU threads")
     for row in figures["updates"]:
         row["products_ms"] = 200.0
-    assert cells(tables.update_cpu(figures))[1:] == [
+    assert cells(tables_speed.update_cpu(figures))[1:] == [
         ["focal, 1 seed, 1 discriminator step", "300", "200", "1.50"],
         ["focal, 2 seeds, 3 discriminator steps", "600", "200", "3.00"],
     ]
 
 
 def test_a_factor_is_given_only_for_the_same_number_of_discriminator_steps():
-    on_gpu = tables.update_line(bench(FOCAL), "one H200")
+    on_gpu = tables_speed.update_line(bench(FOCAL), "one H200")
     assert on_gpu == ["one update of FOCAL, 3 discriminator steps, one H200", "ms", "5.00", "public code: 119", "23.8x"]
-    on_cpu = tables.update_line(bench([("focal", 1, 1, 404.0)], hardware="2 CPU threads"), "2 cores")
+    on_cpu = tables_speed.update_line(bench([("focal", 1, 1, 404.0)], hardware="2 CPU threads"), "2 cores")
     assert on_cpu[0] == "one update of FOCAL, 1 discriminator step, 2 cores"
     assert on_cpu[2:] == ["404", "public code, 3 discriminator steps: 1,010", "-"]
 
@@ -113,7 +115,7 @@ def test_the_table_of_the_readme_has_the_updates_below_the_rest():
     loading = {"omrl, episodes of 200": {"seconds": 0.5}, "minari, episodes of 200": {"seconds": 5.0}}
     agents = [{"tasks": 1, "steps_per_s": 100}, {"tasks": 100, "steps_per_s": 2000}]
     cpu = bench([("focal", 1, 1, 404.0), ("focal", 3, 1, 505.0)], hardware="2 CPU threads")
-    _, *rows = cells(tables.speed(simulation, loading, agents, bench(FOCAL), cpu))
+    _, *rows = cells(tables_speed.speed(simulation, loading, agents, bench(FOCAL), cpu))
     assert [row[-1] for row in rows] == ["3.0x", "10.0x", "20.0x", "23.8x", "2.0x"]
     assert rows[-1][0] == "one update of FOCAL, 3 discriminator steps, 2 cores"
 
@@ -131,12 +133,12 @@ def test_the_short_table_has_the_preset_that_did_best_alone():
     rows = [
         {"family": "ant-fwd-back", "preset": preset, **summary(v)} for preset, v in (("measured", 15), ("paper", 3))
     ]
-    assert cells(tables.results(rows))[1:] == [["ant-fwd-back", "2", "15.00 [14.00, 17.00]", "20.00", "0.75"]]
+    assert cells(tables_results.results(rows))[1:] == [["ant-fwd-back", "2", "15.00 [14.00, 17.00]", "20.00", "0.75"]]
 
 
 def test_half_precision_has_the_returns_of_every_seed():
     rows = [{"family": "half-cheetah-vel", "half": half, **summary(v)} for half, v in ((False, 10.0), (True, 11.0))]
-    assert cells(tables.half(rows))[1:] == [
+    assert cells(tables_results.half(rows))[1:] == [
         ["half-cheetah-vel, 10,000 updates, without `--half`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
         ["half-cheetah-vel, 10,000 updates, with `--half`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
     ]
@@ -309,7 +311,7 @@ PAPER = [
 
 
 def test_every_claim_has_its_verdict_in_bold_words():
-    assert cells(tables.verdicts(PAPER)) == [
+    assert cells(tables_paper.verdicts(PAPER)) == [
         ["experiment", "the paper's claim", "verdict", "seeds"],
         ["comparison-point-robot-wind", "FOCAL is better.", "**holds**", "5"],
         ["comparison-ant-fwd-back", "FOCAL is better.", "**undecided**", "5"],
@@ -318,15 +320,15 @@ def test_every_claim_has_its_verdict_in_bold_words():
 
 
 def test_experiments_without_results_are_named():
-    text = tables.paper_missing(PAPER)
+    text = tables_paper.paper_missing(PAPER)
     assert text.startswith("Not run yet: `comparison-sparse-point-robot`, `comparison-half-cheetah-vel`, ")
     assert "power-law" not in text
-    all_of_them = [results(name, []) for name in tables.experiments()]
-    assert tables.paper_missing(all_of_them) == "All of the paper's experiments were run.\n"
+    all_of_them = [results(name, []) for name in tables_paper.experiments()]
+    assert tables_paper.paper_missing(all_of_them) == "All of the paper's experiments were run.\n"
 
 
 def test_returns_have_the_decimals_of_the_best_row_and_no_negative_zero():
-    assert cells(tables.paper_returns(PAPER))[1:] == [
+    assert cells(tables_paper.paper_returns(PAPER))[1:] == [
         ["comparison-point-robot-wind", "FOCAL", "5", "10,000", "0.00 [-1.00, 1.00]", "0.00"],
         ["comparison-point-robot-wind", "MBML", "5", "10,000", "-150.00 [-151.00, -149.00]", "-"],
         ["comparison-ant-fwd-back", "FOCAL", "5", "10,000", "813 [812, 814]", "40.63"],
@@ -334,7 +336,7 @@ def test_returns_have_the_decimals_of_the_best_row_and_no_negative_zero():
 
 
 def test_comparisons_of_returns_have_their_decimals_and_other_metrics_three():
-    assert cells(tables.paper_claims(PAPER))[1:] == [
+    assert cells(tables_paper.paper_claims(PAPER))[1:] == [
         ["comparison-point-robot-wind", "FOCAL - MBML", "return", "150.00 [149.00, 151.00]", "holds"],
         ["comparison-ant-fwd-back", "FOCAL - MBML", "return", "12 [-8, 32]", "undecided"],
         ["power-law: point-robot-wind", "Inverse - Square", "esr", "0.500 [0.400, 0.600]", "holds"],
@@ -342,7 +344,7 @@ def test_comparisons_of_returns_have_their_decimals_and_other_metrics_three():
 
 
 def test_embeddings_stand_beside_the_paper_where_an_experiment_has_a_table_of_them():
-    assert cells(tables.paper_embedding(PAPER))[1:] == [
+    assert cells(tables_paper.paper_embedding(PAPER))[1:] == [
         ["power-law: point-robot-wind", "Inverse", "1.500", "0.600", "-", "-", "0.840"],
         ["power-law: point-robot-wind", "Square", "-", "0.100", "0.375", "-", "-"],
     ]
@@ -351,10 +353,10 @@ def test_embeddings_stand_beside_the_paper_where_an_experiment_has_a_table_of_th
 def test_each_data_of_an_experiment_is_named_and_has_its_own_decimals():
     both = results("q-divergence", [row("FOCAL", 1.0), row("FOCAL", 2000.0, data=ANT)], tables=("embedding",))
     judged = [("FOCAL", "MBML", estimate(1.5, 0.5), "holds", data) for data in (WIND, ANT)]
-    found = cells(tables.paper_claims([{**both, "claims": [claim("It is better.", *judged)]}]))[1:]
+    found = cells(tables_paper.paper_claims([{**both, "claims": [claim("It is better.", *judged)]}]))[1:]
     assert [line[0] for line in found] == ["q-divergence: point-robot-wind", "q-divergence: ant-fwd-back"]
     assert [line[3] for line in found] == ["1.50 [1.00, 2.00]", "2 [1, 2]"]
-    assert cells(tables.paper_embedding([both]))[2][0] == "q-divergence: ant-fwd-back"
+    assert cells(tables_paper.paper_embedding([both]))[2][0] == "q-divergence: ant-fwd-back"
 
 
 def test_a_drop_is_that_of_the_claim_and_the_difference_of_the_papers_numbers():
@@ -364,19 +366,19 @@ def test_a_drop_is_that_of_the_claim_and_the_difference_of_the_papers_numbers():
     ]
     judged = claim("It drops.", ("expert, expert", "expert, random", estimate(10.0), "holds", WIND))
     shift = results("distribution-shift", rows, [judged], tables=("shift", "claims"))
-    assert cells(tables.paper_shift([*PAPER, shift]))[1:] == [
+    assert cells(tables_paper.paper_shift([*PAPER, shift]))[1:] == [
         ["expert", "expert", "12.00 [11.00, 13.00]", "-", "8.16", "-"],
         ["expert", "random", "2.00 [1.00, 3.00]", "10.00 [9.00, 11.00]", "4.43", "3.73"],
     ]
 
 
 def test_curves_of_runs_that_were_shown_are_not_shown_again():
-    assert re.findall(r'src="([^"]+)"', tables.paper_curves(PAPER)) == [
+    assert re.findall(r'src="([^"]+)"', tables_paper.paper_curves(PAPER)) == [
         "img/paper/comparison-point-robot-wind-return.png",
         "img/paper/comparison-ant-fwd-back-return.png",
     ]
-    assert re.findall(r'src="([^"]+)"', tables.paper_embeddings(PAPER)) == ["img/paper/power-law-embedding.png"]
-    assert "alt=\"About 'power-law': embeddings by t-SNE\"" in tables.paper_embeddings(PAPER)
+    assert re.findall(r'src="([^"]+)"', tables_paper.paper_embeddings(PAPER)) == ["img/paper/power-law-embedding.png"]
+    assert "alt=\"About 'power-law': embeddings by t-SNE\"" in tables_paper.paper_embeddings(PAPER)
 
 
 def test_trials_are_shown_as_ranges_with_the_best_one():
@@ -395,7 +397,7 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
         }
         for lr in (1e-3, 3e-4)
     ]
-    assert cells(tables.tuning(figures))[1:] == [
+    assert cells(tables_paper.tuning(figures))[1:] == [
         [ANT, "FOCAL", "3", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
         [
             *(ANT, "MBML", "2", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
@@ -513,3 +515,19 @@ def test_publishing_takes_a_folder_and_names(paper, words):
 def test_an_experiment_that_does_not_exist_is_refused(tmp_path, paper):
     with pytest.raises(SystemExit, match="no experiment 'power-laws'; there are comparison-sparse-point-robot, "):
         paper(tmp_path, "power-laws")
+
+
+def test_transfer_has_a_line_for_every_setting_and_a_column_for_every_strength():
+    def row(alpha, score, level="expert", **changes):
+        changes |= {"batch_size": 64}
+        about = {"family": "walker-2d-params", "level": level, "updates": 10_000, "changes": changes}
+        return {**about, "alpha_start": alpha, "normalised": score}
+
+    figures = [row(1.0, 0.25), row(30.0, 0.5), row(1.0, 0.125, latent_dim=5, beta=0.1), row(30.0, -0.004, "mixed")]
+    head, *rows = cells(tables_results.transfer(figures))
+    assert head == ["family", "level", "updates", "setting", "alpha 1", "alpha 30"]
+    assert [line[1:] for line in rows] == [
+        ["expert", "10,000", "as in `measured`", "0.25", "0.50"],
+        ["expert", "10,000", "embedding of 5, beta 0.1", "0.12", "-"],
+        ["mixed", "10,000", "as in `measured`", "-", "0.00"],
+    ]

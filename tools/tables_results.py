@@ -1,0 +1,126 @@
+"""Tables of docs/data.md and docs/results.md: behaviour data, and FOCAL on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tables_markdown import interval, number, table
+
+from omrl import stats
+
+
+def behaviour(figures: Any) -> str:
+    """Returns of the behaviour data by level, with an interval over tasks (tools/behaviour_results.py)."""
+    rows = []
+    for family, result in figures.items():
+        cells = [family, f"{len(result['tasks'])}", f"{result['steps']:,}"]
+        for level in ("random", "medium", "expert"):
+            scores = np.array([[task[level] for task in result["tasks"]]])
+            digits = 2 if abs(scores).max() < 100 else 0
+            found = stats.bootstrap(scores, stats.mean, np.random.default_rng(0))
+            cells.append(interval(vars(found), digits))
+        best = [task["best_possible"] for task in result["tasks"]]
+        rows.append([*cells, f"{np.mean(best):.2f}" if None not in best else "unknown"])
+    headings = ("family", "agents", "steps each", "random", "medium", "expert", "best possible")
+    return table(headings, rows)
+
+
+def half_precision(figures: Any) -> str:
+    """Returns of the actors as stored and in single precision (tools/half_precision.py)."""
+    rows = [
+        [
+            family,
+            f"{row['tasks']}",
+            f"{row['half']:.2f}",
+            f"{row['single']:.2f}",
+            f"{row['difference']:+.3f} ± {row['standard_error']:.3f}",
+        ]
+        for family, row in figures.items()
+    ]
+    return table(("family", "tasks", "half", "single", "difference ± standard error over tasks"), rows)
+
+
+def focal(figures: Any) -> str:
+    """FOCAL on test tasks (tools/focal_results.py)."""
+    rows = []
+    for row in figures:
+        digits = 2 if abs(row["expert"]) < 100 else 0
+        rows.append(
+            [
+                row["family"],
+                f"{row['preset']}, {row['level']}",
+                f"{row['updates']:,}",
+                f"{row['seeds']}",
+                interval(row["mean"], digits),
+                number(row["iqm"]["value"], digits),
+                number(row["normalised"], 2),
+                f"{number(row['random'], digits)} / {number(row['expert'], digits)}",
+                f"{np.mean(row['esr']):.2f}",
+                f"{np.mean(row['rms']):.2f}",
+            ]
+        )
+    headings = ("family", "preset, level", "updates", "seeds", "mean return [95 %]", "IQM", "normalised")
+    return table((*headings, "random / expert data", "ESR", "RMS"), rows)
+
+
+def half(figures: Any) -> str:
+    """FOCAL without and with --half (tools/focal_results.py --half)."""
+    rows = []
+    for row in figures:
+        rows.append(
+            [
+                f"{row['family']}, {row['updates']:,} updates, {'with' if row['half'] else 'without'} `--half`",
+                interval(row["mean"], 2),
+                ", ".join(number(value, 2) for value in row["per_seed"]),
+                number(row["normalised"], 2),
+            ]
+        )
+    return table(("", "mean return [95 %]", "of each seed", "normalised"), rows)
+
+
+def sweep(figures: Any) -> str:
+    """The best strength of every population of the sweep (benchmarks/sweep.py)."""
+    best: dict[tuple[Any, ...], Any] = {}
+    for row in figures:
+        form = "closed form" if row["divergence"] == "gaussian-kl" else f"dual, {row['penalty']} penalty"
+        adapted = "adapted" if row["alpha_rate"] else "fixed"
+        key = (row["family"], form, row["regularisation"], row["level"], adapted)
+        if key not in best or row["return"] > best[key]["return"]:
+            best[key] = row
+    rows = []
+    for (family, form, regularisation, level, adapted), row in best.items():
+        strength = f"{row['alpha']:.3g}" + (f" (from {row['alpha_start']:g})" if row["alpha_rate"] else "")
+        numbers = (
+            f"{row['D']:.2f}",
+            f"{row['alpha_D_over_q']:.2g}",
+            f"{row['return']:.1f}",
+            f"{row['normalised']:.2f}",
+        )
+        rows.append([family, f"{form}, {regularisation}", level, adapted, strength, *numbers])
+    headings = ("family", "divergence, where", "level", "strength", "best alpha", "D", "alpha D / \\|Q\\|", "return")
+    return table((*headings, "normalised"), rows)
+
+
+def results(figures: Any) -> str:
+    """FOCAL on test tasks in short, in the preset that did best."""
+    rows = []
+    for row in (row for row in figures if row["preset"] == "measured"):
+        digits = 2 if abs(row["expert"]) < 100 else 0
+        mean, experts = interval(row["mean"], digits), number(row["expert"], digits)
+        rows.append([row["family"], f"{row['seeds']}", mean, experts, number(row["normalised"], 2)])
+    return table(("family", "seeds", "mean return [95 %]", "the experts that made the data", "normalised"), rows)
+
+
+def transfer(figures: Any) -> str:
+    """Normalised return in training tasks that were held out, by strength; a line for every setting."""
+    settings: dict[tuple[str, ...], dict[float, float]] = {}
+    for row in figures:
+        names = {"latent_dim": "embedding of", "beta": "beta"}
+        changed = [f"{word} {row['changes'][name]:g}" for name, word in names.items() if name in row["changes"]]
+        key = (row["family"], row["level"], f"{row['updates']:,}", ", ".join(changed) or "as in `measured`")
+        settings.setdefault(key, {})[row["alpha_start"]] = row["normalised"]
+    strengths = sorted({alpha for line in settings.values() for alpha in line})
+    rows = [[*key, *(number(line.get(alpha), 2) for alpha in strengths)] for key, line in settings.items()]
+    headings = ("family", "level", "updates", "setting", *(f"alpha {alpha:g}" for alpha in strengths))
+    return table(headings, rows, ("level", "setting"))

@@ -1,0 +1,212 @@
+"""Tables of docs/speed.md, and the short one of the README."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tables_markdown import counted, table
+
+# Measured by running the paper's public code: milliseconds of one update of one seed, by the name that `omrl bench`
+# gives the hardware. It made this many discriminator steps in an update.
+PUBLIC_MS = {"NVIDIA H200": 119.0, "2 CPU threads": 1010.0}
+PUBLIC_STEPS = 3
+
+
+def simulate(figures: Any) -> str:
+    """The simulator beside gymnasium's own environments (benchmarks/simulate.py)."""
+    rows = []
+    for row in figures["steps_per_second"]:
+        ours, ceiling = row["omrl"], row["ceiling"]
+        rates = (ours, row["sync"], row["async"])
+        rows.append(
+            [
+                f"{row['family']}, {row['gymnasium']}",
+                *(f"{rate:,.0f}" for rate in rates),
+                *(f"{ours / rate:.1f}x" for rate in rates[1:]),
+                f"{ceiling:,.0f}",
+                f"{ours / ceiling:.0%}",
+            ]
+        )
+    headings = (
+        "family, gymnasium's environment",
+        "omrl",
+        "SyncVectorEnv",
+        "AsyncVectorEnv",
+        "omrl / Sync",
+        "omrl / Async",
+        "ceiling",
+        "omrl / ceiling",
+    )
+    return table(headings, rows)
+
+
+def load(figures: Any) -> str:
+    """Opening and loading a meta-dataset, beside Minari (benchmarks/load.py)."""
+    labels = {
+        "open": "open, rows stay on disk",
+        "omrl": "open, all rows as tensors",
+        "minari": "Minari, the same tensors",
+    }
+    rows = []
+    for key, run in figures.items():
+        if isinstance(run, dict):
+            what, episodes = key.split(", ")
+            numbers = (f"{run['seconds']:.3g}", f"{run['bytes_read'] / 1e6:.2f}", f"{run['peak_bytes'] / 1e6:,.0f}")
+            rows.append([f"{labels[what]}; {episodes} steps", *numbers])
+    return table(("", "seconds", "MB read by calls", "MB of memory"), rows)
+
+
+def stream(figures: Any) -> str:
+    """Training with all rows in memory and from disk (benchmarks/stream.py)."""
+    rows = []
+    for result in figures["results"]:
+        rate, held = result["updates_per_s"], result["held_bytes"]
+        rates = (f"{rate['memory']:.2f}", f"{rate['disk']:.2f}", f"{result['disk_over_memory']:.0%}")
+        rows.append([result["size"], *rates, f"{held['memory'] / 1e6:.0f}", f"{held['disk'] / 1e6:.0f}"])
+    headings = ("", "memory, updates/s", "disk, updates/s", "disk / memory", "memory, MB held", "disk, MB held")
+    return table(headings, rows)
+
+
+def throughput(figures: Any) -> str:
+    """Training behaviour agents (benchmarks/collect.py)."""
+    rows = [
+        [
+            f"{row['tasks']}",
+            f"{row['steps_per_s']:,}",
+            f"{1e6 / row['steps_per_s']:,.0f}",
+            f"{row['updates_per_s_per_agent']:,}",
+            f"{row['update_ms']:.2f}",
+            f"{row['simulation_steps_per_s']:,}",
+            f"{row['start_up_s']:.0f}",
+        ]
+        for row in sorted(figures, key=lambda row: row["tasks"])
+    ]
+    headings = (
+        "tasks",
+        "steps/s, all tasks",
+        "microseconds per task step",
+        "updates/s of each agent",
+        "update alone, ms",
+        "simulation alone, steps/s",
+        "start-up, s",
+    )
+    return table(headings, rows)
+
+
+def cpu_mode(figures: Any) -> str:
+    """Eager against compiled updates on the CPU (benchmarks/collect.py --mode)."""
+    rows = [[row["mode"], f"{row['update_ms']:.1f}", f"{row['start_up_s']:.0f}"] for row in figures]
+    return table(("mode", "update, ms", "start-up, s"), rows)
+
+
+def update(figures: Any) -> str:
+    """One update of FOCAL on the GPU, beside the public code's (omrl bench update)."""
+    times = {(row["g_steps"], row["seeds"]): row["ms"] for row in figures["updates"]}
+    steps, seeds = (sorted(set(values)) for values in zip(*times, strict=True))
+    public = PUBLIC_MS.get(figures["hardware"])
+    rows = []
+    for count in steps:
+        own = [times[count, number] for number in seeds]
+        rates = " / ".join(f"{number / ms * 1e3:,.0f}" for number, ms in zip(seeds, own, strict=True))
+        # Only the same number of steps is the same work, and the public code trains one seed.
+        same = public is not None and count == PUBLIC_STEPS and seeds[0] == 1
+        beside = [f"{public:.0f}", f"{public / own[0]:.1f}x"] if public is not None and same else ["-", "-"]
+        rows.append([f"{count}", *(f"{ms:.2f}" for ms in own), rates, *beside])
+    headings = (
+        f"discriminator steps ({figures['hardware']}, torch {figures['torch']})",
+        *(f"{counted(number, 'seed')}, ms" for number in seeds),
+        f"updates/s of single seeds, {' / '.join(map(str, seeds))} at once",
+        "public code, 1 seed, ms",
+        "public code / omrl, 1 seed",
+    )
+    return table(headings, rows)
+
+
+def algorithms(focal_alone: Any, others: Any) -> str:
+    """One update of every algorithm on the GPU (omrl bench update --algorithms)."""
+    # Not to be unpacked if the two files are from different machines: those do not belong into one table.
+    (where,) = {f"{figures['hardware']}, torch {figures['torch']}" for figures in (focal_alone, others)}
+    seeds = sorted({row["seeds"] for row in others["updates"]})
+    found: dict[str, dict[int, Any]] = {}
+    for row in (*focal_alone["updates"], *others["updates"]):
+        if row["g_steps"] in (1, None) and row["seeds"] in seeds:
+            found.setdefault(row["algorithm"], {})[row["seeds"]] = row
+    rows = []
+    for name, by_seeds in found.items():
+        own = [by_seeds[number]["ms"] for number in seeds]
+        sizes = by_seeds[seeds[0]]["hyperparameters"]
+        kinds = ("hidden", "actor_hidden", "critic_hidden", "vae_hidden", "decoder_hidden")
+        (hidden,) = {tuple(sizes[kind]) for kind in kinds if kind in sizes}
+        (width,) = set(hidden)
+        rows.append(
+            [
+                name,
+                *(f"{ms:.2f}" for ms in own),
+                " / ".join(f"{number / ms * 1e3:,.0f}" for number, ms in zip(seeds, own, strict=True)),
+                f"{sizes['meta_batch']} x {sizes['batch_size']}",
+                f"{sizes['context_size']}",
+                f"{width} x {len(hidden)}",
+            ]
+        )
+    headings = (
+        where,
+        *(f"{counted(number, 'seed')}, ms" for number in seeds),
+        f"updates/s of single seeds, {' / '.join(map(str, seeds))} at once",
+        "tasks x rows",
+        "rows of a context",
+        "networks",
+    )
+    return table(headings, rows)
+
+
+def update_cpu(figures: Any) -> str:
+    """One update on the CPU beside its matrix products (omrl bench update --device cpu)."""
+    rows = [
+        [
+            f"{row['algorithm']}, {counted(row['seeds'], 'seed')}, {counted(row['g_steps'], 'discriminator step')}",
+            f"{row['ms']:.0f}",
+            f"{row['products_ms']:.0f}",
+            f"{row['ms'] / row['products_ms']:.2f}",
+        ]
+        for row in figures["updates"]
+    ]
+    headings = (
+        f"{figures['hardware']}, torch {figures['torch']}",
+        "update, ms",
+        "its matrix products alone, ms",
+        "ratio",
+    )
+    return table(headings, rows)
+
+
+def update_line(figures: Any, where: str) -> list[str]:
+    """One seed's update of FOCAL beside the public code's, for the table of the README."""
+    single = [row for row in figures["updates"] if row["algorithm"] == "focal" and row["seeds"] == 1]
+    # The public code's number of steps, where it was measured.
+    row = min(single, key=lambda row: abs(row["g_steps"] - PUBLIC_STEPS))
+    ms, steps, public = row["ms"], row["g_steps"], PUBLIC_MS[figures["hardware"]]
+    same = steps == PUBLIC_STEPS
+    return [
+        f"one update of FOCAL, {counted(steps, 'discriminator step')}, {where}",
+        "ms",
+        f"{ms:.2f}" if ms < 100 else f"{ms:,.0f}",
+        f"public code{'' if same else f', {PUBLIC_STEPS} discriminator steps'}: {public:,.0f}",
+        f"{public / ms:.1f}x" if same else "-",
+    ]
+
+
+def speed(simulation: Any, loading: Any, agents: Any, gpu: Any, cpu: Any) -> str:
+    """One line of each of the tables on speed."""
+    steps = next(row for row in simulation["steps_per_second"] if row["family"] == "half-cheetah-vel")
+    ours, minari = (loading[f"{who}, episodes of 200"]["seconds"] for who in ("omrl", "minari"))
+    rate = {row["tasks"]: row["steps_per_s"] for row in agents}
+    alone = f"one agent alone: {rate[1]:,}"
+    rows = [
+        ["step 100 half-cheetahs, 2 cores", "steps/s", f"{steps['omrl']:,.0f}", f"SyncVectorEnv: {steps['sync']:,.0f}"],
+        ["load 1,000,000 rows, 2 cores", "s", f"{ours:.2f}", f"Minari: {minari:.2f}"],
+        ["train 100 half-cheetah agents, one H200", "steps/s, all agents", f"{rate[100]:,}", alone],
+    ]
+    factors = (steps["omrl"] / steps["sync"], minari / ours, rate[100] / rate[1])
+    lines = [[*row, f"{factor:.1f}x"] for row, factor in zip(rows, factors, strict=True)]
+    lines += [update_line(gpu, "one H200"), update_line(cpu, "2 cores")]
+    return table(("", "unit", "omrl", "beside", "factor"), lines)
