@@ -531,3 +531,10 @@ def test_transfer_has_a_line_for_every_setting_and_a_column_for_every_strength()
         ["expert", "10,000", "embedding of 5, beta 0.1", "0.12", "-"],
         ["mixed", "10,000", "as in `measured`", "-", "0.00"],
     ]
+
+
+def test_share_is_that_of_updates_in_all_seconds():
+    seconds = {"updates": 60.0, "evaluation": 14.0, "logging": 1.0, "saving": 5.0}
+    row = {"family": "ant-fwd-back", "preset": "paper", "updates": 2_000, "seconds": seconds}
+    wanted = ["ant-fwd-back, preset paper", "2,000", "60.0", "14.0", "1.0", "5.0", "75.0%"]
+    assert cells(tables_speed.share([row]))[1:] == [wanted]

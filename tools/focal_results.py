@@ -137,6 +137,9 @@ def main() -> None:
     for folder in map(Path, sys.argv[1:]):
         row = publish(folder)
         found[row["family"], row["preset"]] = row
+    for row in found.values():
+        raw = RESULTS / f"{row['family']}-{row['preset']}" / "timings.json"
+        row["seconds"] = json.loads(raw.read_text())["seconds"]
     order = list(FAMILIES)
     kept = sorted(found.values(), key=lambda row: (order.index(row["family"]), row["preset"]))
     path.write_text(json.dumps(kept, indent=1) + "\n")

@@ -25,6 +25,7 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re
 # The name of a table is also the name of its raw file, unless SOURCES names others.
 SOURCES = {
     "results": ("focal",),
+    "share": ("focal",),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update", "update-cpu"),
     **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
@@ -41,6 +42,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "update": tables_speed.update,
     "update-cpu": tables_speed.update_cpu,
     "algorithms": tables_speed.algorithms,
+    "share": tables_speed.share,
     "focal": tables_results.focal,
     "half": tables_results.half,
     "sweep": tables_results.sweep,

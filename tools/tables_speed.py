@@ -210,3 +210,14 @@ def speed(simulation: Any, loading: Any, agents: Any, gpu: Any, cpu: Any) -> str
     lines = [[*row, f"{factor:.1f}x"] for row, factor in zip(rows, factors, strict=True)]
     lines += [update_line(gpu, "one H200"), update_line(cpu, "2 cores")]
     return table(("", "unit", "omrl", "beside", "factor"), lines)
+
+
+def share(figures: Any) -> str:
+    """Where the time of FOCAL's published runs went."""
+    rows = []
+    for row in figures:
+        seconds = row["seconds"]
+        parts = [f"{seconds[name]:.1f}" for name in ("updates", "evaluation", "logging", "saving")]
+        share = seconds["updates"] / sum(seconds.values())
+        rows.append([f"{row['family']}, preset {row['preset']}", f"{row['updates']:,}", *parts, f"{share:.1%}"])
+    return table(("run", "updates", "in updates, s", "evaluation, s", "logging, s", "saving, s", "in updates"), rows)
