@@ -126,13 +126,14 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
             "return": found["mean"]["value"],
             "normalised": found.get("normalised"),
             "alive": bool(values["alive"][i] == 1.0),
-            **({"held_out": args.held_out, "changes": changes} if args.held_out else {}),
+            **({"held_out": args.held_out, "seed": train.seed + i, "changes": changes} if args.held_out else {}),
         }
 
 
 def place(row: dict[str, Any]) -> tuple[str, ...]:
     """Which learner of all sweeps a row is of."""
-    names = ("family", "divergence", "level", "penalty", "alpha_rate", "alpha_start", "updates", "held_out", "changes")
+    names = ("family", "divergence", "level", "penalty", "alpha_rate", "alpha_start", "updates")
+    names += ("held_out", "seed", "changes")
     return tuple(str(row.get(name)) for name in names)
 
 
