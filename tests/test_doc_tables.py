@@ -538,3 +538,11 @@ def test_share_is_that_of_updates_in_all_seconds():
     row = {"family": "ant-fwd-back", "preset": "paper", "updates": 2_000, "seconds": seconds}
     wanted = ["ant-fwd-back, preset paper", "2,000", "60.0", "14.0", "1.0", "5.0", "75.0%"]
     assert cells(tables_speed.share([row]))[1:] == [wanted]
+
+
+def test_starts_are_side_by_side():
+    mean = {"low": 1.0, "value": 2.0, "high": 2.5}
+    about = {"family": "ant-fwd-back", "seeds": 5, "updates": 7_000, "mean": mean, "normalised": 0.5, "expert": 4.0}
+    wanted = ["4.00", "5", "7,000", "2.00 [1.00, 2.50]", "0.50"]
+    found = cells(tables_results.starts([{**about, "starts": "same"}, {**about, "starts": "different"}]))[1:]
+    assert found == [["ant-fwd-back, same starts", *wanted], ["ant-fwd-back, different starts", *wanted]]

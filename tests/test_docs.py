@@ -51,6 +51,7 @@ NOT_RUN = {
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
+    "omrl collect sparse-point-robot --out data/same": "takes half an hour on two cores",
     "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
     "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --g-lr 1e-3 "
     "\\": "trains for minutes on a GPU",

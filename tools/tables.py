@@ -39,6 +39,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cpu-mode": tables_speed.cpu_mode,
     "behaviour": tables_results.behaviour,
     "half-precision": tables_results.half_precision,
+    "starts": tables_results.starts,
     "update": tables_speed.update,
     "update-cpu": tables_speed.update_cpu,
     "algorithms": tables_speed.algorithms,

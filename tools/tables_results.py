@@ -124,3 +124,19 @@ def transfer(figures: Any) -> str:
     rows = [[*key, *(number(line.get(alpha), 2) for alpha in strengths)] for key, line in settings.items()]
     headings = ("family", "level", "updates", "setting", *(f"alpha {alpha:g}" for alpha in strengths))
     return table(headings, rows, ("level", "setting"))
+
+
+def starts(figures: Any) -> str:
+    """FOCAL on data of agents that started from the same weights, and from different ones."""
+    rows = [
+        [
+            f"{row['family']}, {row['starts']} starts",
+            f"{row['expert']:.2f}",
+            str(row["seeds"]),
+            f"{row['updates']:,}",
+            interval(row["mean"], 2),
+            number(row["normalised"], 2),
+        ]
+        for row in figures
+    ]
+    return table(("data", "expert data", "seeds", "updates", "FOCAL's mean return [95 %]", "normalised"), rows)
