@@ -140,13 +140,17 @@ def train_all(runs: Sequence[tuple[str, training.Train, Any]], at_once: int) -> 
 
     # A process that has used CUDA cannot be forked.
     with ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool:
-        labels = {pool.submit(_train_apart, args, values): label for label, args, values in runs}
+        labels = {pool.submit(_train_apart, args, values, at_once): label for label, args, values in runs}
         for number, done in enumerate(as_completed(labels), 1):
             done.result()
             print(f"{number}/{len(runs)}  {labels[done]}: trained and tested", flush=True)
 
 
-def _train_apart(args: training.Train, hyperparameters: Any) -> None:
+def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> None:
+    import torch
+
+    # More threads than cores make each other wait.
+    torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.with_suffix(".log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
         train(args, hyperparameters)
