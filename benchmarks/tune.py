@@ -58,7 +58,7 @@ ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
     "Batch PEARL": (
         "batch-pearl",
         "compared",
-        with_rates(grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
+        with_rates(grid(kl_weight=(0.1, 0.001, 1e-5), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
     ),
     "Contextual BCQ": (
         "contextual-bcq",
@@ -67,7 +67,7 @@ ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
             grid(perturbation=(0.01, 0.05, 0.2), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr", "vae_lr"
         ),
     ),
-    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4))),
+    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 0.001, 1e-5), lr=(1e-3, 3e-4))),
 }
 
 
