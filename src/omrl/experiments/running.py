@@ -152,7 +152,7 @@ def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> No
     # More threads than cores make each other wait.
     torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    with args.out.with_suffix(".log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+    with args.out.with_suffix(".log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         train(args, hyperparameters)
         tested(args.out, args.steps)
 
