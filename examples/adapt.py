@@ -14,7 +14,8 @@ import omrl
 
 def main(folder: str) -> None:
     trained = omrl.load(folder)
-    dataset = omrl.MetaDataset.open(trained.run.config["data"])
+    # Of the quality that it was trained on: contexts of another one tell it less.
+    dataset = omrl.MetaDataset.open(trained.run.config["data"]).level(trained.run.config["level"])
     name = dataset.split["test"][0]
     transitions = dataset.sample(name, 200, np.random.default_rng(0))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -158,4 +159,8 @@ print(omrl.load({str(trained)!r}).adapt(rows).act([0.0, 0.0]).shape)
 def test_the_example_adapts_to_an_unseen_task(data, trained):
     example = Path(__file__).parents[1] / "examples" / "adapt.py"
     found = subprocess.run([sys.executable, example, trained], capture_output=True, text=True)
-    assert MetaDataset.open(data).split["test"][0] in found.stdout, found.stderr
+    level = MetaDataset.open(data).level(json.loads((Path(trained) / "config.json").read_text())["level"])
+    name = level.split["test"][0]
+    assert found.stdout.startswith(name), found.stderr
+    # The context is of the quality that was trained on.
+    assert found.stdout.strip().endswith(f"the logs' mean {level.returns(name).mean():.2f}")

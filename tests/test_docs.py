@@ -108,7 +108,7 @@ def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     code = block.code
     if block.note.startswith("run with: "):
         changes = block.note.removeprefix("run with: ")
-        if block.language == "bash":
+        if " -> " not in changes:
             code = re.sub(r"^(omrl (?:collect|train) .*)$", rf"\1 {changes}", code, flags=re.MULTILINE)
         else:
             for change in changes.split("; "):
@@ -135,6 +135,7 @@ def test_code_of_page_runs(page: Path, tmp_path: Path) -> None:
     policies = ROOT / "policies"
     if policies.is_dir():
         (tmp_path / "policies").symlink_to(policies)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for block in blocks(page):
         if block.note.startswith("not run: "):
             continue
