@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import importlib.util
 import os
 import re
 import shutil
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tables
 
 import omrl
 from omrl.algorithms.focal import FOCALConfig
@@ -222,12 +222,7 @@ def test_site_builds_without_warnings(tmp_path: Path) -> None:
     assert re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"?https?://[^>]*>", site) == []
 
 
-def test_tables_are_those_of_the_raw_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tools")  # where the tools find each other
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
-    assert spec is not None and spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+def test_tables_are_those_of_the_raw_figures() -> None:
     for page in PAGES:
         assert tables.fill(page.read_text()) == page.read_text(), f"{page.name}: run python tools/tables.py"
     shown = re.findall(r"<!-- table: ([\w-]+) -->", "".join(page.read_text() for page in PAGES))

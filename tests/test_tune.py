@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import tune
 
 from omrl import training
 from omrl.data import MetaDataset
@@ -18,8 +18,6 @@ from omrl.run import Run
 from training_helpers import walks
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import tune  # noqa: E402
 
 SIZES = {
     "focal": {"hidden": (8, 8), "encoder_hidden": (8, 8)},

@@ -1,0 +1,229 @@
+"""The tools that publish runs and experiments, on small ones made by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import focal_results
+import paper_results
+import pytest
+
+from publishing_helpers import results, row, summary
+
+# -- runs of FOCAL -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """Where results and their picture go."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    monkeypatch.setattr(focal_results, "RESULTS", folder)
+    monkeypatch.setattr(focal_results, "PICTURE", tmp_path / "picture.png")
+    return folder
+
+
+def made(folder, value=10.0, half=False, preset="measured", **config):
+    """A run as it comes back from another machine: without checkpoint and data."""
+    folder.mkdir()
+    written = {
+        "config.json": {
+            "family": "half-cheetah-vel",
+            "preset": preset,
+            "level": "expert",
+            "data": str(folder / "elsewhere"),
+            "hyperparameters": {"half": half, "alpha": 30.0},
+            **config,
+        },
+        "environment.json": {"gpu": "NVIDIA H200"},
+        "timings.json": {"seconds": {}},
+        "summary.json": summary(value),
+    }
+    for name, content in written.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "metrics.csv").write_text("step,transitions,seed,name,value\n5,1,0,return,4\n5,1,1,return,6\n5,1,0,q,1\n")
+    (folder / "scores.csv").write_text(f"seed,task,split,episode,return\n0,task-0,test,0,{value}\n")
+    return folder
+
+
+def call(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["focal_results.py", *map(str, words)])
+    focal_results.main()
+
+
+def test_a_run_is_published_from_its_summary_beside_those_that_are_there(tmp_path, published, monkeypatch):
+    first, second = made(tmp_path / "a"), made(tmp_path / "b", value=4.0, preset="paper")
+    call(monkeypatch, first)
+    call(monkeypatch, second)
+    rows = json.loads((published / "focal.json").read_text())
+    assert [(row["preset"], row["mean"]["value"], row["hardware"]) for row in rows] == [
+        ("measured", 10.0, "NVIDIA H200"),
+        ("paper", 4.0, "NVIDIA H200"),
+    ]
+    kept = published / "half-cheetah-vel-paper"
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "config.json",
+        "environment.json",
+        "metrics.csv",
+        "scores.csv",
+        "timings.json",
+    ]
+    assert (kept / "scores.csv").read_text() == (second / "scores.csv").read_text()
+    assert json.loads((kept / "config.json").read_text())["data"] == "data/half-cheetah-vel"
+    assert str(tmp_path) not in "".join(path.read_text() for path in published.rglob("*.*"))
+    assert focal_results.curve(kept) == {5: [4.0, 6.0]}
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_run_without_a_summary_is_one_sentence_that_says_how_to_get_it(tmp_path, published, monkeypatch, content):
+    run = made(tmp_path / "a")
+    (run / "summary.json").unlink()
+    if content is not None:
+        (run / "summary.json").write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        call(monkeypatch, run)
+    assert str(stop.value).endswith(f"omrl evaluate {run} --json > {run}/summary.json")
+    assert list(published.iterdir()) == []
+
+
+def test_two_runs_that_differ_in_half_alone_are_put_side_by_side(tmp_path, published, monkeypatch):
+    call(monkeypatch, "--half", made(tmp_path / "a"), made(tmp_path / "b", value=11.0, half=True, data="elsewhere"))
+    rows = json.loads((published / "half.json").read_text())
+    assert [(row["half"], row["mean"]["value"], row["preset"]) for row in rows] == [
+        (False, 10.0, "measured"),
+        (True, 11.0, "measured"),
+    ]
+    for name, half in (("half-cheetah-vel-10k", False), ("half-cheetah-vel-10k-half", True)):
+        config = json.loads((published / name / "config.json").read_text())
+        assert config["hyperparameters"] == {"half": half, "alpha": 30.0}
+        assert config["data"] == "data/half-cheetah-vel"
+        assert (published / name / "scores.csv").is_file()
+    assert not (published / "focal.json").exists() and not (tmp_path / "picture.png").exists()
+
+
+@pytest.mark.parametrize("other", [{"half": False}, {"half": True, "level": "mixed"}])
+def test_runs_that_differ_in_more_than_half_are_refused(tmp_path, published, monkeypatch, other):
+    with pytest.raises(SystemExit, match="the same run"):
+        call(monkeypatch, "--half", made(tmp_path / "a"), made(tmp_path / "b", **other))
+    assert list(published.iterdir()) == []
+
+
+def test_half_takes_two_runs(tmp_path, published, monkeypatch):
+    with pytest.raises(SystemExit, match="two runs"):
+        call(monkeypatch, "--half", made(tmp_path / "a"))
+
+
+# -- experiments -------------------------------------------------------------------------------------------------------
+
+
+def finished(out, name, runs=("runs/a", "runs/b"), **more):
+    """The folder of `omrl paper run` with one more experiment, as it comes back from another machine."""
+    found = results(name, [row(f"row {run}", 1.0, run=run) for run in runs], figures=("return", "return-log"), **more)
+    files = {f"{name}/{file}": "data,row\n" for file in ("scores.csv", "curves.csv")}
+    files |= {f"{name}/tables/{table}.{kind}": table for table in found["tables"] for kind in ("md", "csv")}
+    files |= {f"{name}/figures/{figure}.{kind}": name for figure in found["figures"] for kind in ("png", "svg")}
+    files |= {f"{name}/results.json": json.dumps(found), f"{name}/report/index.html": "<html>"}
+    for run in runs:
+        config = {"family": "walker-2d-params", "data": str(out / "elsewhere" / "walker-2d-params-large")}
+        files |= {f"{run}/config.json": json.dumps(config), f"{run}/metrics.csv": "step\n"}
+        files |= {f"{run}/{file}.json": "{}" for file in ("environment", "timings")}
+    for file, content in files.items():
+        (out / file).parent.mkdir(parents=True, exist_ok=True)
+        (out / file).write_text(content)
+    return found
+
+
+def listed(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    """Where experiments go, and the command that publishes them."""
+    monkeypatch.setattr(paper_results, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paper_results, "PICTURES", tmp_path / "pictures")
+
+    def publish(*words):
+        monkeypatch.setattr(sys, "argv", ["paper_results.py", *map(str, words)])
+        paper_results.main()
+        return tmp_path / "results"
+
+    return publish
+
+
+def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, paper):
+    out = tmp_path / "out"
+    found = finished(out, "power-law", runs=("runs/a", "runs/a", "runs/b"))
+    kept = paper(out, "power-law")
+    assert listed(kept) == [
+        "paper.json",
+        *(f"power-law/{file}" for file in ("curves.csv", "figures/return-log.png", "figures/return.png")),
+        *(f"power-law/{file}" for file in ("results.json", "scores.csv")),
+        *(f"power-law/tables/{name}.{kind}" for name in ("claims", "returns") for kind in ("csv", "md")),
+        *(f"runs/{run}/{file}.json" for run in "ab" for file in ("config", "environment", "timings")),
+    ]
+    assert json.loads((kept / "paper.json").read_text()) == [found]
+    # The folder's name says which split of the family it was.
+    assert json.loads((kept / "runs/a/config.json").read_text())["data"] == "data/walker-2d-params-large"
+    assert str(tmp_path) not in "".join((kept / file).read_text() for file in listed(kept))
+    assert listed(tmp_path / "pictures") == ["power-law-return.png"]
+
+
+def test_experiments_are_published_beside_others_in_the_order_of_their_definitions(tmp_path, paper):
+    out = tmp_path / "out"
+    finished(out, "dml-vs-bellman", runs=("runs/a",))
+    finished(out, "power-law", runs=("runs/a", "runs/b"))
+    paper(out, "dml-vs-bellman")
+    kept = paper(out, "power-law")
+    named = [one["experiment"] for one in json.loads((kept / "paper.json").read_text())]
+    assert named == ["power-law", "dml-vs-bellman"]
+    assert listed(tmp_path / "pictures") == ["dml-vs-bellman-return.png", "power-law-return.png"]
+
+
+def test_what_a_new_version_of_an_experiment_no_longer_has_is_removed(tmp_path, paper):
+    finished(tmp_path / "old", "power-law", runs=("runs/a", "runs/b"), tables=("returns", "embedding"))
+    finished(tmp_path / "new", "power-law", runs=("runs/b", "runs/c"), tables=("returns",))
+    paper(tmp_path / "old", "power-law")
+    kept = paper(tmp_path / "new", "power-law")
+    assert sorted(path.name for path in (kept / "runs").iterdir()) == ["b", "c"]
+    assert sorted(path.name for path in (kept / "power-law" / "tables").iterdir()) == ["returns.csv", "returns.md"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("power-law/results.json", "it has no results.json"),
+        ("power-law/curves.csv", "has no power-law/curves.csv."),
+        ("power-law/tables/claims.md", "has no power-law/tables/claims.md."),
+        ("runs/b/timings.json", "has no runs/b/timings.json."),
+    ],
+)
+def test_an_experiment_that_is_not_finished_is_refused_by_what_is_missing(tmp_path, paper, missing, said):
+    out = tmp_path / "out"
+    finished(out, "power-law")
+    finished(out, "dml-vs-bellman", runs=("runs/a",))
+    (out / missing).unlink()
+    with pytest.raises(SystemExit, match="is not a finished experiment") as stop:
+        paper(out, "dml-vs-bellman", "power-law")
+    assert str(stop.value).startswith(f"{out / 'power-law'} ") and said in str(stop.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_results_of_small_scale_are_refused(tmp_path, paper):
+    finished(tmp_path, "power-law", scale="small")
+    with pytest.raises(SystemExit, match="is of scale small, whose numbers say nothing: only full scale is published"):
+        paper(tmp_path, "power-law")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("out",)])
+def test_publishing_takes_a_folder_and_names(paper, words):
+    with pytest.raises(SystemExit, match="which to publish"):
+        paper(*words)
+
+
+def test_an_experiment_that_does_not_exist_is_refused(tmp_path, paper):
+    with pytest.raises(SystemExit, match="no experiment 'power-laws'; there are comparison-sparse-point-robot, "):
+        paper(tmp_path, "power-laws")
