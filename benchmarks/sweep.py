@@ -31,7 +31,8 @@ from omrl.data import MetaDataset
 from omrl.evaluation import CONTEXT_ROWS, given_context, summary
 from omrl.run import Run
 
-TASKS, EPISODES = 20, 2
+# Held-out tasks are few: they have more episodes each.
+TASKS, EPISODES, HELD_OUT_EPISODES = 20, 2, 10
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
         learner.learn(train.log_every, train.steps)
         values = last_values(run)
         chosen = judged.select([task.name for task in judged.tasks[:: max(1, len(judged.tasks) // TASKS)]])
-        returns = given_context(learner, chosen, CONTEXT_ROWS, EPISODES if args.held_out == 0 else 10, seed=0)
+        returns = given_context(learner, chosen, CONTEXT_ROWS, HELD_OUT_EPISODES if args.held_out else EPISODES, seed=0)
     defaults = asdict(training.starting_point(train)[1])
     changes = {name: value for name, value in asdict(hyperparameters).items() if value != defaults[name]}
     for i, start in enumerate(args.alphas):

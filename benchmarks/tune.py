@@ -4,8 +4,8 @@
 
 A quarter of the training tasks is held out: the learners are trained on the others, told each held-out task by its own
 log, and judged by their return in it. No test task is used. The trials of a row are one population whose learners
-differ in the tried hyperparameters alone; MBML's share their first stage. What is not tried is that of the preset
-`compared`, where the choice goes.
+differ in the tried hyperparameters and in their seeds; MBML's share their first stage. What is not tried is that of the
+preset `compared`, where the choice goes.
 """
 
 from __future__ import annotations
@@ -47,18 +47,16 @@ def with_rates(trials: list[dict[str, Any]], *names: str) -> list[dict[str, Any]
     ]
 
 
+STRENGTHS = grid(alpha=(0.3, 1.0, 3.0, 10.0, 30.0, 100.0))
+
 # Label of a row in the comparisons: algorithm, preset, and its trials.
 ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
-    "FOCAL": ("focal", "compared", grid(alpha=(0.3, 1.0, 3.0, 10.0, 30.0, 100.0))),
-    "Batch PEARL, regularised": (
-        "batch-pearl",
-        "compared-regularised",
-        grid(alpha=(10.0, 30.0, 100.0), kl_weight=(0.1, 0.001)),
-    ),
+    "FOCAL": ("focal", "compared", STRENGTHS),
+    "Batch PEARL, regularised": ("batch-pearl", "compared-regularised", STRENGTHS),
     "Batch PEARL": (
         "batch-pearl",
         "compared",
-        with_rates(grid(kl_weight=(0.1, 0.001, 1e-5), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
+        with_rates(grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
     ),
     "Contextual BCQ": (
         "contextual-bcq",
@@ -67,7 +65,7 @@ ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
             grid(perturbation=(0.01, 0.05, 0.2), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr", "vae_lr"
         ),
     ),
-    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 0.001, 1e-5), lr=(1e-3, 3e-4))),
+    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4))),
 }
 
 
@@ -202,9 +200,9 @@ def measure(args: Args, row: str) -> list[dict[str, Any]]:
     return found
 
 
-def place(row: dict[str, Any]) -> str:
-    """Which trial of all a row is of."""
-    return json.dumps([row["family"], row["row"], row["trial"]])
+def place(trial: dict[str, Any]) -> tuple[str, str]:
+    """What a trial was of."""
+    return trial["family"], trial["row"]
 
 
 def main() -> None:
@@ -212,11 +210,11 @@ def main() -> None:
     table = Table("row", "trial", "return", "normalised")
     for row in args.rows:
         found = measure(args, row)
-        # What was measured before stays, but for trials that are measured again.
-        kept = {place(one): one for one in (json.loads(args.json.read_text()) if args.json.is_file() else [])}
-        kept |= {place(one): one for one in found}
+        # Of other data and rows, what was measured before stays.
+        before = json.loads(args.json.read_text()) if args.json.is_file() else []
+        kept = [one for one in before if place(one) != place(found[0])] + found
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text("[\n" + ",\n".join(json.dumps(one) for one in kept.values()) + "\n]\n")
+        args.json.write_text("[\n" + ",\n".join(json.dumps(one) for one in kept) + "\n]\n")
         for one in found:
             trial = ", ".join(f"{name} {value:g}" for name, value in one["trial"].items())
             normalised = "" if one["normalised"] is None else f"{one['normalised']:.3f}"

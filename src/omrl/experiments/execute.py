@@ -43,7 +43,7 @@ def execute(args: PaperRun) -> dict[str, Any]:
     if scale.note:
         print(f"note: {scale.note}")
     runs = _train_all(cells, args)
-    outcomes = _test_all(experiment, cells, runs)
+    outcomes = _test_all(experiment, cells, runs, args.device)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     embeddings = _page(experiment, outcomes, folder / "report")
@@ -87,14 +87,11 @@ def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
     return found
 
 
-def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path]) -> list[Outcome]:
-    """What every row reached. A run is first tested as `omrl evaluate` does by itself: that is what its page shows."""
+def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], device: str) -> list[Outcome]:
+    """What every row reached; runs were tested as `omrl evaluate` does by itself, which is what their pages show."""
     wanted = {claim.metric for claim in experiment.claims}
     told_apart = "identification" in wanted or "embedding" in experiment.tables
     folders = list(dict.fromkeys(runs.values()))
-    steps = {facts.run.folder: facts.step for facts in gather(folders)}
-    for folder in folders:
-        running.tested(folder, steps[folder])
     facts_of = {facts.run.folder: facts for facts in gather(folders)}
     outcomes = []
     for cell in cells:
@@ -102,14 +99,14 @@ def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, 
         facts = facts_of[folder]
         level = cell.row.context_level
         summary, raw = running.tested(
-            folder, facts.step, context_level=level if level != facts.config["level"] else None
+            folder, facts.step, device, context_level=level if level != facts.config["level"] else None
         )
         scores = read_scores(raw)
         assert scores is not None
         metrics = {"return": scores.returns.mean(-1)}
         metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
         if told_apart:
-            _, logged = running.tested(folder, facts.step, protocol="logged", split="train")
+            _, logged = running.tested(folder, facts.step, device, protocol="logged", split="train")
             metrics["identification"] = read_logged(logged)["identification"]
         if "q_growth" in wanted:
             metrics["q_growth"] = q_growth(facts.curves["q"])

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -128,22 +129,33 @@ def train(args: training.Train, hyperparameters: Any) -> None:
 def train_all(runs: Sequence[tuple[str, training.Train, Any]], at_once: int) -> None:
     """Train and test runs, given by label, arguments and hyperparameters; several at once have processes of their own.
 
-    What such a process says is in a file beside the run's folder.
+    What such a process says is in a file beside the run's folder. Where one fails, the others go on.
     """
     if at_once == 1:
         for number, (label, args, hyperparameters) in enumerate(runs, 1):
             print(f"\n{number}/{len(runs)}  {label}", flush=True)
             train(args, hyperparameters)
+            tested(args.out, args.steps, args.device)
         return
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
+    failed = []
     # A process that has used CUDA cannot be forked.
     with ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool:
-        labels = {pool.submit(_train_apart, args, values, at_once): label for label, args, values in runs}
-        for number, done in enumerate(as_completed(labels), 1):
-            done.result()
-            print(f"{number}/{len(runs)}  {labels[done]}: trained and tested", flush=True)
+        begun = {pool.submit(_train_apart, args, values, at_once): (label, args) for label, args, values in runs}
+        for number, done in enumerate(as_completed(begun), 1):
+            label, args = begun[done]
+            outcome = f"failed, see {log_file(args)}" if done.exception() else "trained and tested"
+            print(f"{number}/{len(runs)}  {label}: {outcome}", flush=True)
+            failed += [label] if done.exception() else []
+    if failed:
+        raise OmrlError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}.")
+
+
+def log_file(args: training.Train) -> Path:
+    """What a run in its own process says."""
+    return args.out.with_suffix(".log")
 
 
 def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> None:
@@ -152,12 +164,16 @@ def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> No
     # More threads than cores make each other wait.
     torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    with args.out.with_suffix(".log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
-        train(args, hyperparameters)
-        tested(args.out, args.steps)
+    with log_file(args).open("a") as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            train(args, hyperparameters)
+            tested(args.out, args.steps, args.device)
+        except BaseException:
+            traceback.print_exc()
+            raise
 
 
-def tested(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any], Path]:
+def tested(run: Path, updates: int, device: str, **options: Any) -> tuple[dict[str, Any], Path]:
     """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
     raw = run / file_name(Evaluate(run, **options))
     kept = raw.with_suffix(".json")
@@ -166,6 +182,6 @@ def tested(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any], Pat
         if found["updates"] == updates:
             return found, raw
     print(f"testing {run}{''.join(f', {key} {value}' for key, value in options.items() if value)}", flush=True)
-    found = evaluate(run, **options)
+    found = evaluate(run, device=device, **options)
     write_json(kept, found)
     return found, raw
