@@ -125,19 +125,19 @@ def test_half_precision_has_the_returns_of_every_seed():
     ]
 
 
-def test_transfer_has_a_line_for_every_setting_and_a_column_for_every_strength():
-    def row(alpha, score, level="expert", **changes):
+def test_transfer_has_a_line_for_every_setting_and_the_mean_of_its_learners_for_every_strength():
+    def one(alpha, score, level="expert", **changes):
         changes |= {"batch_size": 64}
         about = {"family": "walker-2d-params", "level": level, "updates": 10_000, "changes": changes}
         return {**about, "alpha_start": alpha, "normalised": score}
 
-    figures = [row(1.0, 0.25), row(30.0, 0.5), row(1.0, 0.125, latent_dim=5, beta=0.1), row(30.0, -0.004, "mixed")]
-    head, *rows = cells(tables_results.transfer(figures))
-    assert head == ["family", "level", "updates", "setting", "alpha 1", "alpha 30"]
+    figures = [one(1.0, 0.25), one(1.0, 0.75), one(30.0, 0.5), one(1.0, 0.125, latent_dim=5, beta=0.1)]
+    head, *rows = cells(tables_results.transfer([*figures, one(30.0, -0.004, "mixed")]))
+    assert head[1:] == ["level", "updates", "embedding's length, beta", "learners", "alpha 1", "alpha 30"]
     assert [line[1:] for line in rows] == [
-        ["expert", "10,000", "as in `measured`", "0.25", "0.50"],
-        ["expert", "10,000", "embedding of 5, beta 0.1", "0.12", "-"],
-        ["mixed", "10,000", "as in `measured`", "-", "0.00"],
+        ["expert", "10,000", "20, 10", "2", "0.50", "0.50"],
+        ["expert", "10,000", "5, 0.1", "1", "0.12", "-"],
+        ["mixed", "10,000", "20, 10", "1", "-", "0.00"],
     ]
 
 
@@ -150,10 +150,10 @@ def test_share_is_that_of_updates_in_all_seconds():
 
 def test_starts_are_side_by_side():
     mean = {"low": 1.0, "value": 2.0, "high": 2.5}
-    about = {"family": "ant-fwd-back", "seeds": 5, "updates": 7_000, "mean": mean, "normalised": 0.5, "expert": 4.0}
+    about = {"seeds": 5, "updates": 7_000, "mean": mean, "normalised": 0.5, "expert": 4.0}
     wanted = ["4.00", "5", "7,000", "2.00 [1.00, 2.50]", "0.50"]
-    found = cells(tables_results.starts([{**about, "starts": "same"}, {**about, "starts": "different"}]))[1:]
-    assert found == [["ant-fwd-back, same starts", *wanted], ["ant-fwd-back, different starts", *wanted]]
+    found = cells(tables_results.starts(about, {**about, "expert": 3.0}))[1:]
+    assert found == [["the same", *wanted], ["different", "3.00", *wanted[1:]]]
 
 
 # -- the paper's experiments -------------------------------------------------------------------------------------------

@@ -55,8 +55,8 @@ NOT_RUN = {
     "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
     "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --g-lr 1e-3 "
     "\\": "trains for minutes on a GPU",
-    "python benchmarks/sweep.py --data data/walker-2d-params --held-out 4 --levels expert --steps 10000 "
-    "--batch-size 64 \\": "trains for minutes on a GPU",
+    'SWEEP="python benchmarks/sweep.py --data data/walker-2d-params --json results/focal/transfer.json --held-out '
+    "4": "trains for minutes on a GPU",
     "python benchmarks/collect.py --family sparse-point-robot --tasks 100 --envs-per-task 8 --seconds 8 --mode "
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",

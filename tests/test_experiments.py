@@ -21,7 +21,7 @@ from omrl.experiments import COLUMNS, PaperRun, overview
 from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
 from omrl.experiments.judging import DOES_NOT, HOLDS, UNDECIDED, judge, q_growth, together, verdict
 from omrl.experiments.planning import Source, jobs, minutes, plan, updates
-from omrl.experiments.running import make_data, resolve, resplit
+from omrl.experiments.running import make_data, resolve, resplit, train_all
 from omrl.families import FAMILIES
 from omrl.reporting.gather import Curve
 
@@ -397,3 +397,19 @@ def test_runs_trained_at_once_are_those_trained_one_after_the_other(tiny, robots
     assert len(logs) == 2 and all("training" in log.read_text() for log in logs)
     with pytest.raises(OmrlError, match="--at-once must be at least 1"):
         execute_tiny("two", tmp_path / "a", robots, at_once=0)
+
+
+def test_a_run_that_fails_beside_others_is_named_and_leaves_its_trace(robots, tmp_path, capsys):
+    data = robots / "small" / "point-robot-wind"
+    job = plan(get_experiment("comparison-point-robot-wind"), replace(get_scale("small"), **TINY))[0].job
+    args, hyperparameters = resolve(job, data, tmp_path, "cpu")
+    hyperparameters = replace(hyperparameters, batch_size=8, context_size=8, meta_batch=4)
+    bad = replace(args, out=tmp_path / "bad", level="no such level")
+    with pytest.raises(OmrlError, match="1 of 2 runs failed: the bad one"):
+        train_all([("the bad one", bad, hyperparameters), ("the good one", args, hyperparameters)], 2)
+    printed = capsys.readouterr().out
+    assert (
+        f"the bad one: failed, see {tmp_path / 'bad.log'}" in printed and "the good one: trained and tested" in printed
+    )
+    assert "no such level" in (tmp_path / "bad.log").read_text()
+    assert (args.out / "scores.csv").is_file()

@@ -149,6 +149,16 @@ def test_a_run_says_the_same_in_every_experiment_that_shares_it():
             assert said.setdefault((row["run"], row["context_level"]), row["mean"]) == row["mean"], row["run"]
 
 
+@pytest.mark.parametrize("starts", ["same", "different"])
+def test_data_with_same_and_different_starts_is_compared_by_the_raw_scores(starts):
+    folder = RESULTS / "behaviour" / "starts"
+    with (folder / f"{starts}-scores.csv").open(newline="") as file:
+        returns = [float(row["return"]) for row in csv.DictReader(file)]
+    summary = json.loads((folder / f"{starts}.json").read_text())
+    assert len(returns) == summary["seeds"] * summary["tasks"] * 10
+    assert summary["mean"]["value"] == pytest.approx(np.mean(returns), rel=1e-5)
+
+
 # -- all results -------------------------------------------------------------------------------------------------------
 
 

@@ -71,19 +71,43 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(row, winds, tmp_
             for one in (varied, alone)
         ]
         torch.testing.assert_close(*both)
-    first, last = (varied.population.params["critic.weight.0"][i] for i in range(2))
-    assert not torch.allclose(first, last)
+        # Not a hyperparameter that makes no difference.
+        other = learner(tmp_path / f"not {i}", winds, algorithm, preset, len(chosen), **chosen[1 - i])
+        for _ in range(4):
+            other.population.step(other._draw)
+        moved = [name for name, value in other.population.params.items() if name != "alpha"]
+        assert any(
+            not torch.allclose(other.population.params[name][i], varied.population.params[name][i]) for name in moved
+        )
 
 
-def test_what_was_chosen_is_in_the_presets():
+def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
+    sizes = dict.fromkeys(("actor_hidden", "critic_hidden", "decoder_hidden", "encoder_hidden"), (8, 8))
+    first = {"teacher_hidden": (8,), "teacher_vae_hidden": (8,), "reward_hidden": (8,), "next_obs_hidden": (8,)}
+    steps = {"teacher_steps": 2, "reward_steps": 2, "next_obs_steps": 2, "members": 2}
+
+    def small(args, start=training.starting_point):
+        train, config = start(args)
+        return replace(train, level="mixed"), replace(config, **sizes, **first, **steps, **SMALL)
+
+    learnt = []
+
+    def once(stages, run, *rest, learn=tune.learn_stages):
+        found = learn(stages, run, *rest)
+        learnt.append({name: len(value) for name, value in found.items()})
+        return found
+
+    monkeypatch.setattr(training, "starting_point", small)
+    monkeypatch.setattr(tune, "learn_stages", once)
+    found = tune.measure(tune.Args(winds, Path(), steps=2, episodes=1, device="cpu"), "MBML")
+    assert [one["trial"] for one in found] == tune.ROWS["MBML"][2]
+    assert len({one["return"] for one in found}) == 6 and {one["held_out"] for one in found} == {3}
+    (one_run,) = learnt
+    assert set(one_run.values()) == {1}  # a single seed's stages
+
+
+def test_published_trials_are_these():
     measured = json.loads((ROOT / "results" / "tuning" / "tuning.json").read_text())
-    best: dict[tuple[str, str], dict] = {}
-    for one in measured:
-        place = one["family"], one["row"]
-        if one["alive"] and (place not in best or one["return"] > best[place]["return"]):
-            best[place] = one
-    assert best
-    for (family, row), one in best.items():
-        algorithm, preset, _ = tune.ROWS[row]
-        values = training.read_preset(algorithm, preset, family)
-        assert {name: values[name] for name in one["trial"]} == one["trial"], f"{row} on {family}"
+    for family, row in {(one["family"], one["row"]) for one in measured}:
+        tried = [one["trial"] for one in measured if (one["family"], one["row"]) == (family, row)]
+        assert tried == tune.ROWS[row][2], f"{row} on {family}"

@@ -26,6 +26,7 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re
 SOURCES = {
     "results": ("focal",),
     "share": ("focal",),
+    "starts": ("same", "different"),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update", "update-cpu"),
     **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),

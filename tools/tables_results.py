@@ -8,6 +8,7 @@ import numpy as np
 from tables_markdown import interval, number, table
 
 from omrl import stats
+from omrl.training import read_preset
 
 
 def behaviour(figures: Any) -> str:
@@ -103,7 +104,7 @@ def sweep(figures: Any) -> str:
 
 
 def results(figures: Any) -> str:
-    """FOCAL on test tasks in short, in the preset that did best."""
+    """FOCAL on test tasks in short, in preset `measured`."""
     rows = []
     for row in (row for row in figures if row["preset"] == "measured"):
         digits = 2 if abs(row["expert"]) < 100 else 0
@@ -113,30 +114,34 @@ def results(figures: Any) -> str:
 
 
 def transfer(figures: Any) -> str:
-    """Normalised return in training tasks that were held out, by strength; a line for every setting."""
-    settings: dict[tuple[str, ...], dict[float, float]] = {}
+    """Normalised return in training tasks that were held out, by strength: the mean of the learners of a setting."""
+    settings: dict[tuple[str, ...], dict[float, list[float]]] = {}
     for row in figures:
-        names = {"latent_dim": "embedding of", "beta": "beta"}
-        changed = [f"{word} {row['changes'][name]:g}" for name, word in names.items() if name in row["changes"]]
-        key = (row["family"], row["level"], f"{row['updates']:,}", ", ".join(changed) or "as in `measured`")
-        settings.setdefault(key, {})[row["alpha_start"]] = row["normalised"]
+        values = read_preset("focal", "paper", row["family"]) | row["changes"]
+        embedding = f"{values['latent_dim']}, {values['beta']:g}"
+        key = (row["family"], row["level"], f"{row['updates']:,}", embedding)
+        settings.setdefault(key, {}).setdefault(row["alpha_start"], []).append(row["normalised"])
     strengths = sorted({alpha for line in settings.values() for alpha in line})
-    rows = [[*key, *(number(line.get(alpha), 2) for alpha in strengths)] for key, line in settings.items()]
-    headings = ("family", "level", "updates", "setting", *(f"alpha {alpha:g}" for alpha in strengths))
-    return table(headings, rows, ("level", "setting"))
+    rows = []
+    for key, line in settings.items():
+        means = (float(np.mean(line[alpha])) if alpha in line else None for alpha in strengths)
+        learners = max(len(values) for values in line.values())
+        rows.append([*key, str(learners), *(number(mean, 2) for mean in means)])
+    headings = ("family", "level", "updates", "embedding's length, beta", "learners")
+    return table((*headings, *(f"alpha {alpha:g}" for alpha in strengths)), rows, headings[1:2])
 
 
-def starts(figures: Any) -> str:
+def starts(same: Any, different: Any) -> str:
     """FOCAL on data of agents that started from the same weights, and from different ones."""
     rows = [
         [
-            f"{row['family']}, {row['starts']} starts",
-            f"{row['expert']:.2f}",
-            str(row["seeds"]),
-            f"{row['updates']:,}",
-            interval(row["mean"], 2),
-            number(row["normalised"], 2),
+            name,
+            f"{found['expert']:.2f}",
+            str(found["seeds"]),
+            f"{found['updates']:,}",
+            interval(found["mean"], 2),
+            number(found["normalised"], 2),
         ]
-        for row in figures
+        for name, found in (("the same", same), ("different", different))
     ]
-    return table(("data", "expert data", "seeds", "updates", "FOCAL's mean return [95 %]", "normalised"), rows)
+    return table(("starts", "expert data", "seeds", "updates", "FOCAL's mean return [95 %]", "normalised"), rows)
