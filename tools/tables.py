@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "starts": tables_results.starts,
     "update": tables_speed.update,
     "update-cpu": tables_speed.update_cpu,
+    "update-cpu-again": tables_speed.update_cpu,
     "algorithms": tables_speed.algorithms,
     "share": tables_speed.share,
     "focal": tables_results.focal,
