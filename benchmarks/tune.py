@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -28,7 +29,6 @@ from torch import Tensor, nn
 from omrl import training
 from omrl.data import MetaDataset
 from omrl.devices import choose_device
-from omrl.engine import Population
 from omrl.evaluation import CONTEXT_ROWS, given_context, summary
 from omrl.run import Run
 from omrl.stages import learn_stages
@@ -99,10 +99,20 @@ class Trials:
     def __init__(self, algorithm: Any, tried: Sequence[str]) -> None:
         self.algorithm, self.tried = algorithm, tried
 
-    def _of(self, params: Mapping[str, Tensor]) -> Any:
+    @property
+    def learning_rate(self) -> dict[str, float]:
+        """What is tried stays as it is."""
+        return {**self.algorithm.learning_rate, "trial": 0.0}
+
+    def of(self, config: Any) -> Trials:
+        """The same with another config."""
         one = copy.copy(self.algorithm)
-        one.config = replace(one.config, **{name: params[f"trial.{name}"].detach() for name in self.tried})
-        return one
+        one.config = config
+        return Trials(one, self.tried)
+
+    def _of(self, params: Mapping[str, Tensor]) -> Any:
+        own = {name: params[f"trial.{name}"].detach() for name in self.tried}
+        return self.of(replace(self.algorithm.config, **own)).algorithm
 
     def loss(self, params: Mapping[str, Tensor], *inputs: Any) -> Any:
         return self._of(params).loss(params, *inputs)
@@ -119,33 +129,24 @@ class Trials:
 
 def vary(learner: training.Learner, trials: Sequence[Mapping[str, Any]], device: str) -> None:
     """Give every learner of a population the hyperparameters of its own trial."""
-    config, algorithm, old = learner.hyperparameters, learner.algorithm, learner.population
+    config, kind = learner.hyperparameters, type(learner.algorithm)
     configs = [replace(config, **trial) for trial in trials]
-    rates, changed = [], {name for trial in trials for name in trial}
-    for one in configs:
-        own = copy.copy(algorithm)
-        own.config = one
-        rates.append(own.learning_rate)
+    changed = {name for trial in trials for name in trial}
     # Step sizes belong to the optimiser, alpha is a parameter already.
     tried = sorted(name for name in changed if not name.endswith("lr") and name != "alpha")
-    kind = type(algorithm)
-    seeds = range(learner.run.config["seed"], learner.run.config["seed"] + old.size)
-    modules, _ = kind.build(learner.obs_dim, learner.act_dim, config, seeds)
-    for module, one in zip(modules, configs, strict=True):
-        module.trial = nn.ParameterDict({name: nn.Parameter(torch.tensor(getattr(one, name))) for name in tried})
-    learner.algorithm = Trials(algorithm, tried)
-    learner.population = Population(
-        modules,
-        learner.algorithm.loss,
-        learning_rate={**rates[0], "trial": 0.0},
-        targets=algorithm.targets,
-        plain=algorithm.plain,
-        before=algorithm.before,
-        tau=config.tau,
-        seed=seeds[0],
-        device=device,
+
+    def build(*about: Any) -> tuple[list[nn.Module], Trials]:
+        modules, algorithm = kind.build(*about)
+        for module, one in zip(modules, configs, strict=True):
+            module.trial = nn.ParameterDict({name: nn.Parameter(torch.tensor(getattr(one, name))) for name in tried})
+        return modules, Trials(algorithm, tried)
+
+    first = learner.run.config["seed"]
+    seeds, builder = range(first, first + len(trials)), SimpleNamespace(build=build)
+    learner.algorithm, learner.population = training.populate(
+        builder, learner.obs_dim, learner.act_dim, config, seeds, device
     )
-    learner.population.set_rates([{**rate, "trial": 0.0} for rate in rates])
+    learner.population.set_rates([learner.algorithm.of(one).learning_rate for one in configs])
     if "alpha" in changed:
         with torch.no_grad():
             learner.population.params["alpha"].copy_(torch.tensor([one.alpha for one in configs]))

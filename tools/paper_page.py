@@ -8,18 +8,15 @@ A list stands between `<!-- experiments: NAME -->` and `<!-- /experiments -->`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
+
+from tables_markdown import table
 
 from omrl.experiments import COLUMNS, overview
 from omrl.experiments.definitions import experiments
 
+CLAIMS = ("experiment", "what the paper claims", "it holds where")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in (headings, ["---"] * len(headings), *rows))
 
 
 def lists() -> dict[str, str]:
@@ -30,8 +27,8 @@ def lists() -> dict[str, str]:
         for claim in experiment.claims
     ]
     return {
-        "list": table(COLUMNS, overview()),
-        "claims": table(("experiment", "what the paper claims", "it holds where"), claims),
+        "list": table(COLUMNS, overview(), COLUMNS),
+        "claims": table(CLAIMS, claims, CLAIMS),
     }
 
 
