@@ -47,16 +47,18 @@ def with_rates(trials: list[dict[str, Any]], *names: str) -> list[dict[str, Any]
     ]
 
 
-STRENGTHS = grid(alpha=(0.3, 1.0, 3.0, 10.0, 30.0, 100.0))
-
 # Label of a row in the comparisons: algorithm, preset, and its trials.
 ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
-    "FOCAL": ("focal", "compared", STRENGTHS),
-    "Batch PEARL, regularised": ("batch-pearl", "compared-regularised", STRENGTHS),
+    "FOCAL": ("focal", "compared", grid(alpha=(0.3, 1.0, 3.0, 10.0, 30.0, 100.0))),
+    "Batch PEARL, regularised": (
+        "batch-pearl",
+        "compared-regularised",
+        grid(kl_weight=(0.1, 1e-3, 1e-5), alpha=(10.0, 100.0)),
+    ),
     "Batch PEARL": (
         "batch-pearl",
         "compared",
-        with_rates(grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
+        with_rates(grid(kl_weight=(0.1, 1e-3, 1e-5), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
     ),
     "Contextual BCQ": (
         "contextual-bcq",
@@ -65,7 +67,7 @@ ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
             grid(perturbation=(0.01, 0.05, 0.2), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr", "vae_lr"
         ),
     ),
-    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 0.01, 0.001), lr=(1e-3, 3e-4))),
+    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 1e-3, 1e-5), lr=(1e-3, 3e-4))),
 }
 
 

@@ -282,9 +282,9 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
         for lr in (1e-3, 3e-4)
     ]
     assert cells(tables_paper.tuning(figures))[1:] == [
-        [ANT, "FOCAL", "3", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
+        [ANT, "FOCAL", "3 x 1", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
         [
-            *(ANT, "MBML", "2", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
+            *(ANT, "MBML", "2 x 1", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
             *("kl weight 0.1, step size 0.001 (all alike)", "0", "-"),
         ],
     ]

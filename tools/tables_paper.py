@@ -22,9 +22,10 @@ def decimals(results: Any) -> dict[str, int]:
 
 
 def place(results: Any, data: str) -> str:
-    """An experiment, and its data where the name does not end with it."""
+    """An experiment, and what its name does not say of the data."""
     name: str = results["experiment"]
-    return name if name.endswith(data) else f"{name}: {data}"
+    family = data.split(",")[0]
+    return name + data.removeprefix(family) if name.endswith(family) else f"{name}: {data}"
 
 
 def verdicts(paper: Any) -> str:
@@ -165,7 +166,7 @@ def tuning(figures: Any) -> str:
             [
                 family,
                 label,
-                f"{len(trials)}",
+                f"{len(trials)} x {best['seeds']}",
                 ", ".join(ranges),
                 choice + (" (all alike)" if alike else ""),
                 number(best["return"], 2 if abs(top[family]) < 100 else 0),
@@ -173,4 +174,4 @@ def tuning(figures: Any) -> str:
             ]
         )
     words = ("row", "tried", "best")
-    return table(("family", "row", "trials", "tried", "best", "its return", "normalised"), rows, words)
+    return table(("family", "row", "trials x seeds", "tried", "best", "its return", "normalised"), rows, words)

@@ -79,8 +79,10 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
             # Orders of magnitude of either sign: the value penalty makes Q negative, divergence often positive.
             axes.set_yscale("symlog", linthresh=100)
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend()
+    # Below all panels, whose rows are the same: nothing is covered, wherever the curves lie.
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+    if lines:
+        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=3 * len(titles))
     return figure
 
 
