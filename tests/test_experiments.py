@@ -176,7 +176,7 @@ def test_experiments_share_runs():
 
 def test_small_scale_stands_point_robots_for_the_others_with_their_presets():
     cells = plan(get_experiment("q-divergence"), get_scale("small"))
-    assert [cell.job.source.family for cell in cells] == ["sparse-point-robot"] * 2 + ["point-robot-wind"] * 2
+    assert [cell.job.source.family for cell in cells] == ["sparse-point-robot"] * 3 + ["point-robot-wind"] * 3
     ant = dict(cells[0].job.changes)
     assert (ant["regularisation"], ant["alpha"], ant["latent_dim"], ant["hidden"]) == ("value", 1e6, 20, (64, 64))
     assert cells[0].job.level == "mixed" and cells[0].job.seeds == 2
