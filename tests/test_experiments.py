@@ -381,6 +381,9 @@ def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):
     table = (tmp_path / "distribution-shift" / "tables" / "shift.csv").read_text().splitlines()
     assert len(table) == 8 and table[1].startswith("expert,expert,") and table[1].endswith(",–,8.16,–")
     assert (tmp_path / "distribution-shift" / "figures" / "levels.png").is_file()
+    with (tmp_path / "distribution-shift" / "curves.csv").open(newline="") as file:
+        drawn = {line["row"] for line in csv.DictReader(file)}
+    assert drawn == {"expert, expert", "medium, medium", "random, random"}  # no run has a curve for another context
     assert [claim["metric"] for claim in results["claims"]] == ["return", "return"]
 
 

@@ -136,7 +136,9 @@ def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
         first = outcome.facts.config["seed"]
         for (p, t, e), value in np.ndenumerate(outcome.returns):
             scores.append((*outcome.key, first + p, outcome.tasks[t], e, f"{value:.6g}"))
-        for name in CURVES:
+        # While it trains, a run is told its tasks by data of the quality that it learns from.
+        trained_on = outcome.summary["context_level"] == outcome.facts.config["level"]
+        for name in CURVES if trained_on else ():
             curve = outcome.facts.curves.get(name)
             if curve is not None:
                 for (p, s), value in np.ndenumerate(curve.values):
