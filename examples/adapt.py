@@ -33,4 +33,6 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("Say which run: python examples/adapt.py runs/focal")
     main(sys.argv[1])

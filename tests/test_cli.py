@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -204,10 +205,16 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch):
         cli.main()
 
 
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["omrl", "--version"])
+    cli.main()
+    assert capsys.readouterr().out == f"omrl {metadata.version('omrl')}\n"
+
+
 def test_ctrl_c_is_one_sentence_and_exit_code_130(monkeypatch, capsys):
     code, err = fails(monkeypatch, capsys, KeyboardInterrupt())
     assert code == 130
-    assert err.strip() == "interrupted; the same command goes on from the last save"
+    assert err.strip() == "interrupted; the same command goes on from the last save, where there is one"
 
 
 @pytest.mark.parametrize("words", [["families", "--json"], ["collect", "ant-fwd-back", *DRY]])

@@ -38,6 +38,15 @@ def test_a_log_file_gets_a_line_now_and_then_with_share_time_left_and_text(clock
     assert found[1] == "work: 10 %, 180 s left  text 20"
 
 
+def test_a_unit_has_its_rate_before_the_text(clock, capsys):
+    with Meter("work", 40, 20, unit="updates") as meter:
+        clock.now += 10.0
+        meter.update(25, "text")
+        clock.now += 10.0
+        meter.update(40)
+    assert lines(capsys) == ["work: 62 %, 30 s left  0.5 updates/s  text", "work: 100 % in 20.0 s  1.0 updates/s"]
+
+
 def test_the_last_line_says_how_long_it_took(clock, capsys):
     with Meter("work", 4) as meter:
         clock.now += 2.5

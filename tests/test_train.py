@@ -108,7 +108,7 @@ def test_the_seed_decides_the_bytes(data, tmp_path):
 def test_other_arguments_do_not_touch_a_run(data, tmp_path):
     train(data, tmp_path / "run", steps=5)
     before = (tmp_path / "run" / "config.json").read_bytes()
-    with pytest.raises(OmrlError, match="another steps"):
+    with pytest.raises(OmrlError, match="another run: steps is 5 there and 6 here; choose"):
         train(data, tmp_path / "run", steps=6)
     assert (tmp_path / "run" / "config.json").read_bytes() == before
     # Neither asking what would run nor data that cannot be read costs the old run.
@@ -116,6 +116,8 @@ def test_other_arguments_do_not_touch_a_run(data, tmp_path):
     with pytest.raises(OmrlError, match="no level 'expert'"):
         train(data, tmp_path / "run", level="expert", force=True)
     assert checkpoint(tmp_path / "run")[0] == 5
+    with pytest.raises(OmrlError, match=r"gamma is .* there and 0.5 here, .* \(and 1 more\); choose"):
+        train(data, tmp_path / "run", steps=6, gamma=0.5, alpha=2.0, tau=0.1)
     train(data, tmp_path / "run", steps=6, force=True)
     assert checkpoint(tmp_path / "run")[0] == 6
 
@@ -134,6 +136,18 @@ def test_the_two_newest_checkpoints_are_kept(data, tmp_path):
     saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert saved == ["latest", "step-0000012.safetensors", "step-0000013.safetensors"]
     assert checkpoint(tmp_path / "run")[0] == 13
+
+
+def test_a_run_whose_updates_take_long_saves_itself_in_between(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("omrl.stages.CHECKPOINT_SECONDS", 0.0)
+    cut_at(monkeypatch, 4)
+    with pytest.raises(Cut):
+        train(data, tmp_path / "run", save_every=100, steps=6)
+    monkeypatch.undo()
+    capsys.readouterr()
+    train(data, tmp_path / "run", save_every=100, steps=6)
+    assert capsys.readouterr().err.splitlines()[0] == f"{tmp_path / 'run'} goes on at update 3."
+    assert checkpoint(tmp_path / "run")[0] == 6
 
 
 def test_checkpoints_of_very_long_runs_are_in_the_order_of_their_steps(tmp_path):
@@ -224,7 +238,7 @@ def test_data_that_does_not_fit_is_streamed_and_a_run_goes_on_as_it_began(data, 
     train(data, tmp_path / "run", steps=5)
     assert Run.open(tmp_path / "run").config["stream"] is True
     train(data, tmp_path / "began-in-memory", steps=5)
-    with pytest.raises(OmrlError, match="another stream"):
+    with pytest.raises(OmrlError, match="another run: stream is False there and True here"):
         train(data, tmp_path / "began-in-memory", steps=5, stream=True)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -143,9 +144,19 @@ def list_families(as_json: bool) -> None:
         print(json.dumps(rows, indent=2))
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("family", "gymnasium id", "tasks", "train/test", "obs", "act", "horizon", "varies")
+    # What is typed elsewhere is never cut.
+    table = Table(
+        Column("family", no_wrap=True),
+        Column("gymnasium id", overflow="fold"),
+        "tasks",
+        "train/test",
+        "obs",
+        "act",
+        "horizon",
+        "varies",
+    )
     for row in rows:
         splits = ", ".join(f"{s['train']}/{s['test']}" for s in row["splits"].values())  # type: ignore[attr-defined]
         numbers = (row["tasks"], splits, row["observations"], row["actions"], row["horizon"])
@@ -157,6 +168,9 @@ def list_families(as_json: bool) -> None:
 def main() -> None:
     """Parse, run, and turn what a user can mend into one sentence and exit code 2."""
     arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(f"omrl {metadata.version('omrl')}")
+        return
     sys.path.append("")  # `module:Class` is looked for in the working directory too
     try:
         if len(arguments) > 1 and arguments[0] == "train" and not arguments[1].startswith("-"):
@@ -183,7 +197,7 @@ def main() -> None:
             raise
         sys.exit(_fail(f"{error.filename or 'A file'} could not be written: {error.strerror}."))
     except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from the last save", file=sys.stderr)
+        print("\ninterrupted; the same command goes on from the last save, where there is one", file=sys.stderr)
         sys.exit(130)
 
 

@@ -83,7 +83,8 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
         raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
     names = dataset.split[args.split]
     if not names:
-        raise OmrlError(f"{folder.config['data']} has no {args.split} tasks; --split can be train or test.")
+        other = "train" if args.split == "test" else "test"
+        raise OmrlError(f"{folder.config['data']} has no {args.split} tasks; --split {other} tests on the others.")
     view = dataset.level(args.context_level or folder.config["level"]).select(names)
     seeds = range(folder.config["seed"], folder.config["seed"] + trained.population.size)
     found: dict[str, Any] = {
@@ -329,11 +330,16 @@ def run(args: Evaluate) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from omrl.run import Run
+
     known = found["tasks_trained_on"] if args.split == "test" else 0
     title = f"{args.run}, {args.split} tasks{f' ({known} of them trained on)' if known else ''}, {found['protocol']}"
     table = Table("", "", title=title, show_header=False)
     for row in _logged_lines(found) if found["protocol"] == "logged" else _return_lines(found):
         table.add_row(*row)
+    steps = Run.open(args.run).config["steps"]
+    if found["updates"] < steps:
+        table.add_row("not finished", f"{found['updates']:,} of {steps:,} updates")
     for name in ("esr", "rms"):
         if found[name]:
             table.add_row(f"embedding {name.upper()}", ", ".join(f"{value:.3f}" for value in found[name]))

@@ -14,10 +14,10 @@ LINE_SECONDS = 10.0
 
 
 class Meter:
-    """Counts towards `total`; `update` may carry a short text such as rates and returns."""
+    """Counts towards `total`, in `unit`s whose rate it shows; `update` may carry a short text."""
 
-    def __init__(self, label: str, total: int, done: int = 0) -> None:
-        self.label, self.total, self.done = label, total, done
+    def __init__(self, label: str, total: int, done: int = 0, unit: str = "") -> None:
+        self.label, self.total, self.done, self.unit = label, total, done, unit
         self._started, self._first = time.monotonic(), done
         self._text = ""
         self._line_at = self._started
@@ -52,7 +52,8 @@ class Meter:
 
     def update(self, done: int, text: str = "") -> None:
         """Set what has been done so far."""
-        self.done, self._text = done, text
+        self.done = done
+        self._text = text = f"{self.rate:.1f} {self.unit}/s  {text}".rstrip() if self.unit else text
         if self._bar:
             self._bar.update(self._task, completed=done, text=text)
         elif done < self.total and time.monotonic() - self._line_at >= LINE_SECONDS:

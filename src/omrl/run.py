@@ -32,6 +32,8 @@ from omrl.errors import OmrlError
 from omrl.files import replacing, write_json, write_rows, write_tensors
 
 METRICS = ("step", "transitions", "seed", "name", "value")
+# How many differences between two runs a sentence names.
+SHOWN = 3
 
 
 class Run:
@@ -48,10 +50,8 @@ class Run:
         if (folder / "config.json").is_file():
             run = cls.open(folder)
             if run.config != config:
-                changed = sorted(key for key in {*run.config, *config} if run.config.get(key) != config.get(key))
-                raise OmrlError(
-                    f"{folder} holds a run with another {', '.join(changed)}; choose another --out, or use --force."
-                )
+                differences = _differences(run.config, config)
+                raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
             return run
         if folder.exists() and any(folder.iterdir()):
             raise OmrlError(f"{folder} exists and is not a run.")
@@ -143,6 +143,15 @@ class Run:
             head, *rows = list(csv.reader(file))
         kept = [row for row in rows if len(row) == len(METRICS) and int(row[0]) <= step]
         write_rows(path, [head, *kept])
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What two configs say differently, a few of them in words."""
+    flat = [{**config, **config.get("hyperparameters", {})} for config in (there, here)]
+    names = sorted({*flat[0], *flat[1]} - {"hyperparameters"})
+    changed = [name for name in names if flat[0].get(name) != flat[1].get(name)]
+    words = [f"{name} is {flat[0].get(name)} there and {flat[1].get(name)} here" for name in changed[:SHOWN]]
+    return ", ".join(words) + (f" (and {len(changed) - SHOWN} more)" if len(changed) > SHOWN else "")
 
 
 def environment() -> dict[str, Any]:

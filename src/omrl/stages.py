@@ -124,7 +124,7 @@ def _learn(
     run.forget_after(step)
     saved = time.monotonic()
     label = f"{stage.name}, {len(seeds)} seeds x {tasks} tasks"
-    with closing(sampler), closing(run), Meter(label, stage.steps, step) as meter:
+    with closing(sampler), closing(run), Meter(label, stage.steps, step, "updates") as meter:
         while step < stage.steps:
             sampler.prepare(step)
             info = population.step(draw)
@@ -133,7 +133,7 @@ def _learn(
                 values = {**info, "alive": population.alive.float()}
                 per_seed = {name: value.view(len(seeds), tasks).mean(1).tolist() for name, value in values.items()}
                 run.log(step, step * sampler.transitions_per_update, per_seed)
-                meter.update(step, f"{meter.rate:.1f} updates/s")
+                meter.update(step)
             if time.monotonic() - saved >= CHECKPOINT_SECONDS and step < stage.steps:
                 _save(checkpoint, step, population.state())
                 saved = time.monotonic()

@@ -74,7 +74,7 @@ class Train:
     log_every: int = 200
     """Updates between two rows of metrics."""
     save_every: int = 5_000
-    """Updates between two checkpoints."""
+    """Updates between two checkpoints; where they take long, one every five minutes."""
     eval_every: int = 5_000
     """Updates between two looks at the return on unseen tasks, where there is a simulator; 0 for none."""
     stream: bool = False
@@ -137,15 +137,22 @@ def starting_point(args: Train) -> tuple[Train, Any]:
     kind = get_algorithm(args.algorithm)
     if args.config is None:
         dataset = MetaDataset.open(args.data)
+        if dataset.family is None and args.preset != Train.preset:
+            raise OmrlError(
+                f"{args.data} is of no family, and presets are of families: leave out --preset {args.preset}."
+            )
         values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
         same = {name: values.pop(name) for name in ("level", "max_rows", "steps") if name in values}
         return replace(args, **same), _build_config(kind.Config, values)
+    if not args.config.is_file():
+        raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
         config = json.loads(args.config.read_text())
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in ("level", "max_rows", "seeds", "seed", "steps")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OmrlError(f"{args.config} is not the config.json of a run ({error!r}).") from error
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise OmrlError(f"{args.config} is not the config.json of a run ({reason}).") from error
     if algorithm != args.algorithm:
         raise OmrlError(f"{args.config} is of {algorithm}, not of {args.algorithm}.")
     return replace(args, **same), _build_config(kind.Config, values)
@@ -160,8 +167,9 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
     for name in ("seeds", "steps", "max_rows", "log_every", "save_every"):
         if getattr(args, name) < 1:
             raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
-    if args.seed < 0 or args.eval_every < 0:
-        raise OmrlError("--seed and --eval-every cannot be negative.")
+    for name in ("seed", "eval_every"):
+        if getattr(args, name) < 0:
+            raise OmrlError(f"--{name.replace('_', '-')} cannot be negative, as {getattr(args, name)} is.")
     dataset = MetaDataset.open(args.data)
     level = dataset.level(args.level or "mixed")
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
@@ -329,10 +337,14 @@ class Learner(Trained):
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
         from omrl.progress import Meter
+        from omrl.stages import CHECKPOINT_SECONDS
 
         steps, clock, warned = self.run.config["steps"], Clock(), set[str]()
         label = f"{self.run.config['algorithm']}, {self.population.size} seeds"
-        with closing(self.sampler), closing(self.run), Meter(label, steps, self.step) as meter:
+        if 0 < self.step < steps:
+            print(f"{self.run.folder} goes on at update {self.step:,}.", file=sys.stderr)
+        saved = time.monotonic()
+        with closing(self.sampler), closing(self.run), Meter(label, steps, self.step, "updates") as meter:
             while self.step < steps:
                 self.sampler.prepare(self.step)
                 info = self.population.step(self._draw)
@@ -347,16 +359,21 @@ class Learner(Trained):
                         if warning not in warned:
                             print(f"warning: {warning}", file=sys.stderr)
                         warned.add(warning)
-                    meter.update(self.step, f"{meter.rate:.1f} updates/s")
+                    meter.update(self.step)
                     clock.lap("logging")
+                elif self.population.device.type == "cpu":
+                    meter.update(
+                        self.step
+                    )  # an update can take half a second; a GPU is asked only when it is waited for
                 if self.unseen is not None and eval_every and (self.step % eval_every == 0 or last):
                     clock.lap("updates")
                     self._log({"return": self._look()})
                     clock.lap("evaluation")
-                if self.step % save_every == 0 or last:
+                if self.step % save_every == 0 or last or time.monotonic() - saved > CHECKPOINT_SECONDS:
                     clock.lap("updates")
                     scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
                     self.run.save(self.step, {**self.population.state(), **scales})
+                    saved = time.monotonic()
                     clock.lap("saving")
         if clock.seconds:  # a run that was finished before keeps its own
             self.run.note_timings(clock.seconds)

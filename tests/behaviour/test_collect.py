@@ -245,7 +245,9 @@ def test_ctrl_c_and_sigterm_leave_a_run_that_goes_on_to_the_same_bytes(small, tm
     code, err = interrupt(out, lambda: chunks(out) >= 3, signal.SIGINT)
     assert code == 130
     assert "Traceback" not in err
-    assert err.strip().splitlines()[-1] == "interrupted; the same command goes on from the last save"
+    assert (
+        err.strip().splitlines()[-1] == "interrupted; the same command goes on from the last save, where there is one"
+    )
     first = chunks(out)
     assert interrupt(out, lambda: chunks(out) >= first + 3, signal.SIGTERM)[0] == -signal.SIGTERM
     finish(out)

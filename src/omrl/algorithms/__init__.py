@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from importlib import import_module
 from typing import Any
 
@@ -20,10 +21,16 @@ def get_algorithm(name: str) -> Any:
     path = ALGORITHMS.get(name, name)
     module, separator, attribute = path.partition(":")
     if not separator:
+        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise OmrlError(
-            f"There is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}, or module:Class of your own."
+            f"There is no algorithm {name!r}{hint}; there are {', '.join(ALGORITHMS)}, or module:Class of your own."
         )
     try:
-        return getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise OmrlError(f"The algorithm {name!r} cannot be loaded ({error}).") from error
+    missing = [part for part in ("Config", "build") if not hasattr(found, part)]
+    if missing:
+        raise OmrlError(f"{name!r} is not an algorithm: it has no {' and no '.join(missing)}.")
+    return found

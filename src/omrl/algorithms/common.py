@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -20,6 +21,19 @@ def at_least_one(config: Any, *names: str) -> None:
     for name in names:
         if getattr(config, name) < 1:
             raise OmrlError(f"{name} must be at least 1, not {getattr(config, name)}.")
+
+
+def within_ranges(config: Any) -> None:
+    """Refuse step sizes, discounts and layers that nothing can be learnt with."""
+    for name, value in vars(config).items():
+        if name.endswith("lr") and not 0 < value < math.inf:
+            raise OmrlError(f"{name} must be above 0, not {value}.")
+        if name.endswith("hidden") and min(value, default=1) < 1:
+            raise OmrlError(f"{name} must be layers of at least 1, not {value}.")
+        if name in ("gamma", "tau") and not 0 <= value <= 1:
+            raise OmrlError(f"{name} must lie between 0 and 1, not {value}.")
+        if name == "alpha" and not 0 <= value < math.inf:
+            raise OmrlError(f"{name} cannot be negative, as {value} is.")
 
 
 def transition_dim(obs_dim: int, act_dim: int, next_obs: bool) -> int:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq
-from omrl.algorithms.common import at_least_one, encode, product_of_gaussians, transition_dim, twin_q
+from omrl.algorithms.common import at_least_one, encode, product_of_gaussians, transition_dim, twin_q, within_ranges
 from omrl.engine import Batch, Info, Loss, Params
 from omrl.nets import MLP
 
@@ -71,6 +71,7 @@ class ContextualBCQConfig:
 
     def __post_init__(self) -> None:
         at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size")
+        within_ranges(self)
 
 
 class ContextualBCQNets(bcq.BCQNets):

@@ -20,7 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
-from omrl.algorithms.common import at_least_one, encode, kl_to_prior, product_of_gaussians, transition_dim
+from omrl.algorithms.common import (
+    at_least_one,
+    encode,
+    kl_to_prior,
+    product_of_gaussians,
+    transition_dim,
+    within_ranges,
+)
 from omrl.engine import Batch, Info, Loss, Params, call
 from omrl.errors import OmrlError
 from omrl.nets import MLP
@@ -100,6 +107,7 @@ class MBMLConfig:
     def __post_init__(self) -> None:
         at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "teacher_batch_size")
         at_least_one(self, "model_batch_size", "teacher_steps", "reward_steps", "next_obs_steps")
+        within_ranges(self)
         if self.members < 2:
             raise OmrlError(f"members must be at least 2, not {self.members}: one model agrees with itself.")
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import at_least_one, transition_dim, twin_q
+from omrl.algorithms.common import at_least_one, transition_dim, twin_q, within_ranges
 from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
 from omrl.engine import Batch, Info, Loss, Params, call, detached
 from omrl.nets import MLP, gaussian, squashed_gaussian
@@ -75,6 +75,7 @@ class SoftActorCriticConfig:
 
     def __post_init__(self) -> None:
         at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "g_steps")
+        within_ranges(self)
 
 
 class SoftActorCriticNets(nn.Module):

@@ -11,6 +11,7 @@ costs what was added since the last one.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -258,6 +259,8 @@ def train(
     """Actor weights of every checkpoint and the returns of all training episodes; goes on where `work` left off."""
     trainer = Trainer(family, tasks, config, device, work)
     trainer.resume()
+    if 0 < trainer.steps < config.steps:
+        print(f"training of the agents goes on at step {trainer.steps:,}.", file=sys.stderr)
     saved_at = time.monotonic()
     total = config.steps * len(tasks)
     with Meter(f"training {len(tasks)} agents", total, trainer.steps * len(tasks)) as meter:

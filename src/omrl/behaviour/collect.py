@@ -79,6 +79,8 @@ class Collect:
 
 def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
     """Step 1 from Python: takes what the command takes, such as `collect("ant-fwd-back", "data/ant", seed=1)`."""
+    if "policies" in options:
+        options["policies"] = Path(options["policies"])
     return run(Collect(family, Path(out), **options))
 
 

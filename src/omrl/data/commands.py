@@ -212,7 +212,9 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     if tasks:
         table = Table(title="tasks", title_justify="left")
         for heading in ("task", "split", "rows", "episodes", *returns, "params"):
-            table.add_column(heading, justify="right" if heading in ("rows", "episodes", *returns) else "left")
+            # A narrow terminal breaks the parameters rather than a name or a number.
+            right = heading in ("rows", "episodes", *returns)
+            table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "params")
         for entry in manifest.tasks:
             parts = [part for part, names in dataset.split.items() if entry.name in names]
             params = json.dumps(entry.params)

@@ -61,6 +61,8 @@ def run(args: Paper) -> None:
     print_results(execute(args.command), args.command.out / args.command.name)
 
 
+# Columns of a terminal that has room for the whole list.
+WIDE = 150
 COLUMNS = ("name", "in the paper", "data", "rows", "runs", "updates", "full scale, one H200", "small scale, 2 cores")
 
 
@@ -91,13 +93,16 @@ def overview() -> list[tuple[str, ...]]:
 def print_list() -> None:
     """The table of experiments."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(*COLUMNS)
-    for line in overview():
-        table.add_row(*line)
     # A pipe has no width to fit: there, every experiment stays on its line.
-    Console(width=None if sys.stdout.isatty() else 320).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 320)
+    # The name is what `omrl paper run` takes, and is never cut; a narrow terminal has no room for the longest columns.
+    shown = [i for i, name in enumerate(COLUMNS) if console.width >= WIDE or name not in ("data", "rows", "updates")]
+    table = Table(*(Column(COLUMNS[i], no_wrap=i == 0) for i in shown))
+    for line in overview():
+        table.add_row(*(line[i] for i in shown))
+    console.print(table)
     print("Runs have three seeds each; experiments share runs, and what is there is not run again.")
 
 
