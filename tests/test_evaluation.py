@@ -244,6 +244,15 @@ def test_other_options_do_not_replace_the_standard_scores(run_of_points):
     assert {row["split"] for row in read(run_of_points / "scores-split-train.csv")} == {"train"}
 
 
+def test_a_run_that_is_not_finished_is_said_to_be_so(run_of_points, tmp_path, capsys):
+    config = json.loads((run_of_points / "config.json").read_text())
+    shutil.copytree(run_of_points, tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"steps": 1_000_000}))
+    for folder, said in ((run_of_points, False), (tmp_path / "run", True)):
+        evaluation.run(Evaluate(folder))
+        assert ("of 1,000,000 updates" in capsys.readouterr().out) is said
+
+
 def test_the_summary_has_every_statistic(run_of_points, capsys):
     evaluation.run(Evaluate(run_of_points, json=True))
     found = json.loads(capsys.readouterr().out)

@@ -234,6 +234,14 @@ def test_bodies_get_a_film_strip_or_a_sentence(tmp_path, monkeypatch):
     [
         ([{"velocity": 2.0}, {"velocity": 1.0}], "velocity (m/s)", [2, 1]),
         ([{"goal": [0.0, 1.0]}, {"goal": [-1.0, 0.0]}], "angle of the goal (degrees)", [90, 180]),
+        (  # a goal at 180 degrees may lie below the axis by the last digit, one at 0 too
+            [{"goal": [-1.0, -3.2e-16]}, {"goal": [-0.9, 0.1]}, {"goal": [1.0, -1e-17]}],
+            "angle of the goal (degrees)",
+            [180, 173.6598, 0],
+        ),
+        ([{"goal": [-1.0, -1e-16]}], "angle of the goal (degrees)", [180]),
+        ([{"goal": [0.0, 1.0]}, {"goal": [-1.0, -1.0]}], "angle of the goal (degrees)", [90, 225]),
+        ([{"goal": [0.0, -1.0]}, {"goal": [1.0, 1.0]}], "angle of the goal (degrees)", [-90, 45]),
         ([{"wind": [0.1, 0.5]}, {"wind": [0.2, 0.0]}], "wind along x (per step)", [0.1, 0.2]),
         ([{"mass": [1.0, 2.0, 3.0]}, {"mass": [1.0, 1.0, 1.0]}], "mean mass", [2, 1]),
         ([{"site": "a", "wear": 3}, {"site": "b", "wear": 4}], "wear", [3, 4]),
@@ -243,7 +251,7 @@ def test_bodies_get_a_film_strip_or_a_sentence(tmp_path, monkeypatch):
 def test_a_task_has_one_number_to_be_coloured_by(params, label, values):
     found = gather.task_values([Task(str(i), values) for i, values in enumerate(params)])
     assert found[0] == label
-    np.testing.assert_allclose(found[1], values)
+    np.testing.assert_allclose(found[1], values, atol=1e-4)
 
 
 # -- folders and errors ------------------------------------------------------------------------------------------------

@@ -164,3 +164,14 @@ def test_no_window_needs_to_be_scrolled_sideways(view, width):
     for details in view.query_selector_all("details"):
         details.evaluate("one => { one.open = true; }")
     assert view.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_figures_and_the_summary_fit_where_there_is_room(view):
+    widths = "all => all.map(one => [one.clientWidth, one.scrollWidth])"
+    for client, scroll in view.locator(".wide").evaluate_all(widths):
+        assert scroll <= client
+    # A table is as wide as its numbers; names of runs may take another line.
+    view.locator("#summary td:first-child").evaluate_all(
+        "all => all.forEach(one => { one.textContent = 'long name '.repeat(9); })"
+    )
+    assert view.locator("#summary .scroll").first.evaluate("one => one.scrollWidth <= one.clientWidth")

@@ -14,9 +14,10 @@ from omrl.data import MetaDataset
 from omrl.experiments.definitions import Experiment
 from omrl.experiments.judging import Outcome
 from omrl.reporting.probe import Embedding
-from omrl.reporting.style import INK, colour, dash, finish, new, shortened, style, task_colours
+from omrl.reporting.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -36,7 +37,10 @@ def draw(
                 figure = clouds(experiment, outcomes, embeddings, kind)
             if figure is not None:
                 if note:
-                    figure.supxlabel(fill(note, int(14 * figure.get_figwidth())), fontsize=7, color=INK)
+                    # Above the panels, because below them is the legend; in room of its own.
+                    text = fill(note, int(14 * figure.get_figwidth()))
+                    figure.set_figheight(figure.get_figheight() + 0.13 * (text.count("\n") + 2))
+                    figure.suptitle(text, fontsize=7, color=INK)
                 finish(figure, folder, kind, experiment.title)
                 drawn.append(kind)
     return drawn
@@ -44,11 +48,13 @@ def draw(
 
 def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Figure:
     """A metric over the transitions sampled: the mean over seeds and the range between them."""
-    from matplotlib.ticker import EngFormatter, NullFormatter
-
     metric = "q" if kind == "q" else "return"
     titles = list(dict.fromkeys(outcome.cell.title for outcome in outcomes))
-    figure = new(4.6 * len(titles) + 0.4, 3.2)
+    width = 4.6 * len(titles) + 0.4
+    # The legend stands below: as many of its entries side by side as fit, in inches.
+    labels = [shortened(row.label, 34) for row in experiment.rows]
+    across = max(int(width / (0.5 + 0.058 * max(map(len, labels)))), 1)
+    figure = new(width, 2.9 + 0.18 * -(-len(labels) // across))
     for axes, title in zip(np.atleast_1d(figure.subplots(1, len(titles))), titles, strict=True):
         for outcome in outcomes:
             if outcome.cell.title != title or metric not in outcome.facts.curves:
@@ -62,7 +68,7 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
                 np.nanmean(values, axis=0),
                 color=colour(index),
                 ls=dash(index),
-                label=shortened(outcome.cell.row.label, 34),
+                label=labels[index],
                 marker="o" if len(x) <= 15 else "",
                 markersize=3,
             )
@@ -72,26 +78,36 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
         axes.set(title=title, xlabel="transitions sampled by each seed")
         axes.set_ylabel("Q of the policy's actions" if metric == "q" else "mean return on test tasks")
         if kind == "return-log":
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_formatter(NullFormatter())  # the usual one writes a formula
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            _log_ticks(axes)
+        axes.xaxis.set_major_formatter(amounts())
         if metric == "q":
             # Orders of magnitude of either sign: the value penalty makes Q negative, divergence often positive.
             axes.set_yscale("symlog", linthresh=100)
-            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.yaxis.set_major_formatter(amounts())
     # Below all panels, whose rows are the same: nothing is covered, wherever the curves lie.
     lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
     if lines:
-        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=3 * len(titles))
+        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=across)
     return figure
+
+
+def _log_ticks(axes: Axes) -> None:
+    """A logarithmic x axis that has several labels however short it is."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())  # the usual one writes a formula
+    low, high = axes.get_xlim()
+    if high < 5 * low:  # one of 1, 2, 5 at most
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    elif high < 1000 * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def clouds(
     experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], kind: str
 ) -> Figure | None:
     """The embeddings of 20 tasks in every row, one colour per task: t-SNE, two or three principal components."""
-    from matplotlib import rc_context
-
     shown = [outcome for outcome in outcomes if outcome.run in embeddings]
     if not shown:
         return None
@@ -104,11 +120,8 @@ def clouds(
         colours = list(np.repeat(task_colours(found.values), found.z.shape[1]))
         points: Any = {"c": colours, "s": 4, "lw": 0, "rasterized": True}
         if kind == "embedding-3d":
-            with rc_context({"grid.color": "#d0d0d0"}):  # grids in space ignore the style's transparency
-                axes: Any = figure.add_subplot(rows, columns, at, projection="3d")
+            axes = space(figure, rows, columns, at)
             axes.scatter(*found.axes.T, depthshade=False, **points)
-            axes.set_box_aspect((1, 1, 1))
-            axes.tick_params(labelsize=6, pad=0)
         else:
             axes = figure.add_subplot(rows, columns, at)
             flat = found.flat if kind == "embedding" else found.axes[:, :2]

@@ -24,8 +24,8 @@ def returns(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
     for outcome in outcomes:
         found, about = outcome.summary, outcome.facts.config
         mean, iqm = stats.Estimate(**found["mean"]), found["iqm"]["value"]
-        normalised = f"{found['normalised']:.3f}" if "normalised" in found else NONE
-        numbers = (str(found["seeds"]), f"{found['updates']:,}", str(mean), f"{iqm:.2f}", normalised)
+        normalised = f"{found['normalised']:z.3f}" if "normalised" in found else NONE
+        numbers = (str(found["seeds"]), f"{found['updates']:,}", str(mean), f"{iqm:z.2f}", normalised)
         rows.append((*outcome.key, str(about["preset"]), str(about["level"]), *numbers))
     names = ("data", "row", "preset", "level", "seeds", "updates", "mean return [95 %]", "IQM", "normalised")
     return Table("returns", names, tuple(rows), words=(0, 1, 2, 3))
@@ -77,7 +77,7 @@ def claims(judged: Sequence[dict[str, Any]]) -> Table:
     for claim in judged:
         for one in claim["comparisons"]:
             # Metrics between 0 and 1 need more digits than returns.
-            low, value, high = (f"{one['difference'][key]:.3g}" for key in ("low", "value", "high"))
+            low, value, high = (f"{one['difference'][key]:z.3g}" for key in ("low", "value", "high"))
             pair = f"{one['better']} - {one['worse']}"
             comparison = (one["data"], claim["metric"], pair, f"{value} [{low}, {high}]", one["verdict"])
             rows.append((claim["claim"], *comparison, claim["verdict"]))
@@ -91,4 +91,4 @@ def _same(outcome: Outcome) -> bool:
 
 def _mean(outcome: Outcome, metric: str) -> str:
     values = outcome.metrics.get(metric)
-    return NONE if values is None else f"{values.mean():.3f}"
+    return NONE if values is None else f"{values.mean():z.3f}"

@@ -16,7 +16,7 @@ from omrl.data import MetaDataset
 from omrl.families import FAMILIES
 from omrl.progress import Meter
 from omrl.reporting import figures, tables
-from omrl.reporting.gather import RunFacts
+from omrl.reporting.gather import RunFacts, counted
 from omrl.reporting.page import Content, page
 from omrl.reporting.probe import Embedding, Probe, probe
 from omrl.reporting.style import Drawn, finish, style
@@ -129,7 +129,7 @@ def _tested_on(facts: RunFacts, dataset: MetaDataset) -> bool:
 
 
 def _curve_caption(metric: str) -> str:
-    title, unit = figures.METRICS.get(metric, (metric, "value"))
+    title, unit = figures.metric_names(metric)
     return f"{title} ({unit}) during training."
 
 
@@ -139,9 +139,9 @@ def _about(dataset: MetaDataset) -> str:
 
     facts, split = summary(dataset), dataset.split
     return (
-        f"{dataset.family or 'Own logs'}, {dataset.manifest.varies} varies: {len(dataset.tasks)} tasks "
-        f"({len(split['train'])} train, {len(split['test'])} test), {facts['rows']:,} rows in {facts['episodes']:,} "
-        f"episodes, {facts['bytes'] / 1e6:,.1f} MB."
+        f"{dataset.family or 'Own logs'}, {dataset.manifest.varies} varies: "
+        f"{counted(len(dataset.tasks), 'task')} ({len(split['train'])} train, {len(split['test'])} test), "
+        f"{counted(facts['rows'], 'row')} in {counted(facts['episodes'], 'episode')}, {facts['bytes'] / 1e6:,.1f} MB."
     )
 
 
@@ -155,13 +155,14 @@ def _look(content: Content, facts: RunFacts, seen: Probe, folder: Path, name: Na
     file = name("policy", facts.name)
     if found.film:
         seconds = 1 / FAMILIES[found.family].simulator_class.steps_per_second
-        caption = f"The adapted policy in {len(found.film)} test tasks, by {found.label}, from left to right in time."
+        tasks = counted(len(found.film), "test task")
+        caption = f"The adapted policy in {tasks}, by {found.label}, from left to right in time."
         drawing = finish(figures.film_strip(found, seconds), folder, file, caption, wide=True)
         content.policies[facts.index] = drawing
     elif "point-robot" in found.family:
         caption = (
-            f"Ways of the adapted policy in {len(found.tasks)} test tasks; the mean return of these episodes is "
-            f"{np.mean(found.returns):.2f}."
+            f"Ways of the adapted policy in {counted(len(found.tasks), 'test task')}; the mean return of these "
+            f"episodes is {np.mean(found.returns):z.2f}."
         )
         content.policies[facts.index] = finish(figures.trajectories(found), folder, file, caption)
 
@@ -169,13 +170,13 @@ def _look(content: Content, facts: RunFacts, seen: Probe, folder: Path, name: Na
 def _embedding(facts: RunFacts, found: Embedding, folder: Path, name: Names) -> list[Drawn]:
     width = found.z.shape[-1]
     if found.shares is None:
-        space = f"The embedding z itself, {width} number{'s' if width > 1 else ''}."
+        space = f"The embedding z itself, {counted(width, 'number')}."
     else:
         space = (
             f"The first three principal components of the {width} numbers of z; they explain {found.shares.sum():.0%} "
             "of its variance."
         )
-    of_these = f"{len(found.tasks)} tasks, {sum(found.unseen)} of them unseen"
+    of_these = f"{counted(len(found.tasks), 'task')}, {sum(found.unseen)} of them unseen"
     drawn: list[tuple[str, Any, str]] = [
         ("embedding", figures.embedding_space, space),
         ("tsne", figures.embedding_flat, f"t-SNE of the same z ({of_these})."),

@@ -17,6 +17,7 @@ from omrl.reporting.style import (
     COLOURS,
     INK,
     MARKERS,
+    amounts,
     colour,
     colour_bar,
     dash,
@@ -24,30 +25,44 @@ from omrl.reporting.style import (
     mark,
     new,
     shortened,
+    space,
     task_colours,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Metrics in the order in which they are shown: title, unit. Others of an algorithm's own follow by name.
+# Metrics of omrl's algorithms in the order in which they are shown: title, unit. Those of others follow by name.
 METRICS = {
     "return": ("Return on test tasks", "mean sum of rewards"),
     "dml_loss": ("Distance-metric loss", "loss of the encoder"),
+    "triplet_loss": ("Triplet loss", "loss of the encoder"),
+    "kl": ("KL of the posterior to the prior", "nats of a task's z"),
+    "relabelled": ("Relabelled rows that are kept", "share of other tasks' rows"),
     "critic_loss": ("Critic loss", "squared error of Q"),
     "actor_loss": ("Actor loss", "loss of the actor"),
-    "q": ("Q of the policy's actions", "scaled return"),
+    "candidate_loss": ("Loss of the candidate actions", "squared error to the teachers"),
+    "perturbation_loss": ("Loss of the perturbations", "squared error to the teachers"),
+    "vae_loss": ("Autoencoder loss", "loss of the autoencoder"),
+    "q": ("Mean Q", "scaled return"),
     "divergence": ("Divergence from the data", "mean D"),
     "alpha": ("Strength of the regularisation", "alpha"),
     "entropy": ("Entropy of the policy", "nats"),
+    "error": ("Error of the ensemble", "root mean squared error"),
+    "spread": ("Spread of the ensemble", "standard deviation of its members"),
 }
+
+
+def metric_names(metric: str) -> tuple[str, str]:
+    """Title and unit of any metric."""
+    return METRICS.get(metric, (metric.replace("_", " "), "value"))
 
 
 def learning_curve(runs: Sequence[RunFacts], metric: str) -> Figure:
     """One metric of several runs: the mean over seeds and the range between them."""
-    from matplotlib.ticker import EngFormatter, NullFormatter
+    from matplotlib.ticker import MaxNLocator, NullFormatter
 
-    title, unit = METRICS.get(metric, (metric.replace("_", " "), "value"))
+    title, unit = metric_names(metric)
     figure = new(4.3, 2.7)
     axes = figure.subplots()
     shown = [facts for facts in runs if metric in facts.curves]
@@ -74,10 +89,11 @@ def learning_curve(runs: Sequence[RunFacts], metric: str) -> Figure:
     finite = every[np.isfinite(every)]
     if finite.size and finite.min() > 0 and finite.max() > 1000 * finite.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))  # the usual one writes a formula
+        axes.yaxis.set_major_formatter(amounts())  # the usual one writes a formula
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set(title=title, xlabel="updates", ylabel=unit)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(amounts())
     if axes.get_legend_handles_labels()[0]:
         legend(axes, [facts.index for facts in shown if np.isfinite(facts.curves[metric].values).any()])
     return figure
@@ -138,7 +154,9 @@ def task_returns(runs: Sequence[RunFacts], dataset: MetaDataset) -> Figure:
     for name, of, line in references:
         heights = [of(t) for t in order]
         if None not in heights:
-            axes.step(spots, np.array(heights, dtype=float), where="mid", color=INK, label=name, **line)
+            # From the left edge of the first task to the right edge of the last: one task alone has a line too.
+            level = np.array([*heights, heights[-1]], dtype=float)
+            axes.step(np.arange(len(order) + 1) - 0.5, level, where="post", color=INK, label=name, **line)
             keys.append(None)
     for number, facts in enumerate(runs):
         if facts.scores is None:
@@ -175,13 +193,14 @@ def embedding_flat(found: Embedding) -> Figure:
 def embedding_space(found: Embedding) -> Figure:
     """z, or its first three principal components, as a still picture."""
     figure = new(4.6, 3.6)
-    axes: Any = figure.add_subplot(projection="3d")
+    axes = space(figure)
     colours = np.repeat(task_colours(found.values), found.z.shape[1])
     axes.scatter(*found.axes.T, s=4, c=list(colours), lw=0, depthshade=False, rasterized=True)
     names = axis_names(found)
     axes.set(xlabel=names[0], ylabel=names[1], zlabel=names[2])
-    axes.set_box_aspect((1, 1, 1))
-    colour_bar(figure, axes, found.label, found.values)
+    axes.xaxis.labelpad, axes.yaxis.labelpad, axes.zaxis.labelpad = 0, 5, 3
+    axes.set_box_aspect((1, 1, 1), zoom=0.85)  # the layout does not know of these labels and would cut them
+    colour_bar(figure, axes, found.label, found.values, pad=0.12)
     return figure
 
 
@@ -207,7 +226,8 @@ def distances(found: Embedding) -> Figure:
     axes.set(
         title="Distances between embeddings", xlabel="RMS difference per dimension of z", ylabel="share of pairs (%)"
     )
-    axes.legend()
+    # Below the axes: inside, the dashed line would run through it.
+    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
@@ -258,6 +278,8 @@ def film_strip(found: Rollouts, seconds_per_step: float) -> Figure:
 
 def data_levels(dataset: MetaDataset) -> Figure:
     """How the tasks' mean returns spread at every quality level."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = new(5.4, 2.9)
     axes = figure.subplots()
     returns = level_returns(dataset)
@@ -270,5 +292,6 @@ def data_levels(dataset: MetaDataset) -> Figure:
         axes.hist(values, bins, color=own, histtype="step", lw=1.4, label=level)
     horizon = f"over {dataset.manifest.horizon} steps" if dataset.manifest.horizon else "of an episode"
     axes.set(xlabel=f"mean return of a task {horizon}", ylabel="tasks", title="Returns by quality level")
+    axes.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     axes.legend()
     return figure

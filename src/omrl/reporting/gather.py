@@ -114,7 +114,7 @@ def _read(index: int, name: str, run: Run, opened: dict[str, MetaDataset | OmrlE
     data_note = "" if isinstance(found, MetaDataset) else f"The data of this run cannot be read: {found}"
     step, notes = _step(run), []
     if step < run.config["steps"]:
-        notes.append(f"Training has done {step:,} of {run.config['steps']:,} updates.")
+        notes.append(f"Training has done {step:,} of {counted(run.config['steps'], 'update')}.")
     curves = read_metrics(run.folder / "metrics.csv")
     if "alive" in curves:
         frozen = np.flatnonzero(curves["alive"].values[:, -1] == 0)
@@ -272,11 +272,21 @@ def task_values(tasks: Sequence[Task]) -> tuple[str, Array]:
         if values.shape[1] == 1:
             return f"{name}{unit}", values[:, 0]
         if name == "goal" and values.shape[1] == 2:
-            return f"angle of the goal{unit}", np.degrees(np.arctan2(values[:, 1], values[:, 0]))
+            return f"angle of the goal{unit}", _angles(values)
         if values.shape[1] == 2:
             return f"{name} along x{unit}", values[:, 0]
         return f"mean {name}{unit}", values.mean(1)
     return "place in the list of tasks", np.arange(len(tasks), dtype=np.float64)
+
+
+def _angles(goals: Array) -> Array:
+    """Degrees of goals [T, 2], cut where the widest gap between them is: neighbours have neighbouring numbers."""
+    # Rounded, because a goal at 0 or 180 may lie below the axis by the last digit.
+    angles = np.degrees(np.arctan2(goals[:, 1], goals[:, 0])).round(6) % 360
+    ordered = np.sort(angles)
+    first = ordered[np.diff(ordered, prepend=ordered[-1] - 360).argmax()]
+    found: Array = (angles - first) % 360 + (first - 360 if first > 180 else first)
+    return found
 
 
 def level_returns(dataset: MetaDataset) -> dict[str, Array]:
@@ -294,6 +304,11 @@ def best_return(family: str, task: Task) -> float | None:
         return FAMILIES[family].best_return(task) if family in FAMILIES else None
     except (KeyError, TypeError, ValueError, IndexError):  # a manifest may name a family and hold other parameters
         return None
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def short(params: Any, limit: int = 90) -> str:

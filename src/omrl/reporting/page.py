@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any
 
 from omrl.reporting.figures import axis_names
-from omrl.reporting.gather import RunFacts, short
+from omrl.reporting.gather import RunFacts, counted, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
 from omrl.reporting.style import Drawn, colour, dash, task_colours
 from omrl.reporting.tables import Table
@@ -121,7 +121,7 @@ def _toggles(runs: Sequence[RunFacts]) -> str:
 def _figure(drawn: Drawn, told: bool = True) -> str:
     """A figure and its files; `told` says that its title does not tell what its caption would."""
     caption = f"{escape(drawn.caption)} " if told else ""
-    size = f"max-width:{105 * drawn.width:.0f}px"
+    size = f"--drawn:{105 * drawn.width:.0f}px"
     run = "" if drawn.run is None else f' data-run="{drawn.run}"'
     wide = "scroll wide" if drawn.wide else ""
     return (
@@ -166,20 +166,19 @@ def _summary(content: Content) -> str:
 def _card(facts: RunFacts) -> str:
     found, config = facts.summary, facts.config
     swatch = f'<span class="swatch" style="background:{colour(facts.index)}"></span>'
-    about = f"{config['algorithm']} on {facts.family}, {config['level']} data, {facts.step:,} updates"
+    about = f"{config['algorithm']} on {facts.family}, {config['level']} data, {counted(facts.step, 'update')}"
     html = f'<h3>{swatch}{escape(facts.name)}</h3><p class="muted">{escape(about)}</p>'
     if found:
-        mean, seeds = found["mean"], len(found["per_seed"])
-        tasks = len(facts.scores.tasks) if facts.scores else 0
-        split = escape(facts.scores.split) if facts.scores else ""
-        html += f'<div class="big">{mean["value"]:.2f}</div><p class="muted">mean return on {tasks} {split} tasks, '
-        html += f"{seeds} seed{'s' if seeds > 1 else ''}; 95&nbsp;%: {mean['low']:.2f} to {mean['high']:.2f}</p>"
+        mean, seeds = found["mean"], counted(len(found["per_seed"]), "seed")
+        tasks = escape(counted(len(facts.scores.tasks), f"{facts.scores.split} task")) if facts.scores else ""
+        html += f'<div class="big">{mean["value"]:z.2f}</div><p class="muted">mean return on {tasks}, '
+        html += f"{seeds}; 95&nbsp;%: {mean['low']:z.2f} to {mean['high']:z.2f}</p>"
         if "normalised" in found:
             part = 100 * min(max(found["normalised"], 0.0), 1.0)
             html += (
                 f'<div class="scale"><i style="width:{part:.1f}%;background:{colour(facts.index)}"></i></div>'
-                f'<div class="ends"><span>random {found["random"]:.2f}</span>'
-                f"<span>{found['normalised']:.0%}</span><span>expert {found['expert']:.2f}</span></div>"
+                f'<div class="ends"><span>random {found["random"]:z.2f}</span>'
+                f"<span>{found['normalised']:z.0%}</span><span>expert {found['expert']:z.2f}</span></div>"
             )
     elif facts.logged:
         told, chance = facts.logged.get("identification"), facts.logged["chance"]

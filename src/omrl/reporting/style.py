@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Formatter
 
 Array = np.ndarray[Any, Any]
 # Okabe and Ito's colours, those that are seen on white and on black; further runs differ by the line.
@@ -139,6 +140,29 @@ def new(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def space(figure: Figure, *place: int) -> Any:
+    """Axes in space, with a light grid, few ticks and small labels, which lie close together there."""
+    from matplotlib import rc_context
+    from matplotlib.ticker import MaxNLocator
+
+    with rc_context({"grid.color": "#d0d0d0"}):  # grids in space ignore the style's transparency
+        axes: Any = figure.add_subplot(*place, projection="3d")
+    axes.set_box_aspect((1, 1, 1))
+    axes.tick_params(labelsize=6, pad=0)
+    axes.tick_params("z", pad=2)
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    return axes
+
+
+def amounts() -> Formatter:
+    """Ticks such as 200k and 3M; below 1 they are plain numbers, because 100m does not look like a tenth."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
+    large = EngFormatter(sep="")
+    return FuncFormatter(lambda value, _: f"{value:g}" if abs(value) < 1 else large(value))
+
+
 def shortened(name: str, limit: int = 28) -> str:
     """A name that fits into a legend."""
     return name if len(name) <= limit else name[: limit - 1] + "…"
@@ -153,13 +177,14 @@ def task_colours(values: Array) -> list[str]:
     return [to_hex(colormaps["viridis"](0.22 + 0.7 * float(v - values.min()) / spread)) for v in values]
 
 
-def colour_bar(figure: Figure, axes: Any, label: str, values: Array) -> None:
+def colour_bar(figure: Figure, axes: Any, label: str, values: Array, **options: Any) -> None:
     """The scale of `task_colours`."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
     ramp = ListedColormap(task_colours(np.linspace(0, 1, 64)))
     low, high = float(values.min()), float(values.max())
-    bar = figure.colorbar(ScalarMappable(Normalize(low, high if high > low else low + 1), ramp), ax=axes, shrink=0.8)
+    scale = ScalarMappable(Normalize(low, high if high > low else low + 1), ramp)
+    bar = figure.colorbar(scale, ax=axes, shrink=0.8, **options)
     bar.set_label(label)
     bar.outline.set_visible(False)

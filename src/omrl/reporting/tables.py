@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -47,10 +48,9 @@ class Table:
         def cell(tag: str, column: int, text: str) -> str:
             kind = "" if column in self.words else ' class="number"'
             run = f' data-run="{self.column_runs[column]}"' if column in self.column_runs else ""
-            # An interval, or the task that a number is of, stands small under its number.
-            number, _, rest = text.partition(" ")
-            split = bool(kind) and tag == "td" and rest[:1] in ("[", "(")
-            inside = f"{escape(number)}<small>{escape(rest)}</small>" if split else escape(text)
+            # An interval, or the task that a number is of, stands small under its number; so does `[95 %]` in the head.
+            split = re.fullmatch(r"(.*?) ([\[(].*)", text) if kind else None
+            inside = f"{escape(split[1])}<small>{escape(split[2])}</small>" if split else escape(text)
             return f"<{tag}{kind}{run}>{inside}</{tag}>"
 
         head = "".join(cell("th", i, name) for i, name in enumerate(self.columns))
@@ -65,12 +65,12 @@ class Table:
 
 def _markdown(text: str) -> str:
     """Text that stays in its cell and is no markup."""
-    plain = " ".join(text.split())
-    return escape(plain, quote=False).replace("\\", "\\\\").replace("|", "\\|")
+    plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")  # without `<`, a `>` is only a sign
+    return plain.replace("\\", "\\\\").replace("|", "\\|")
 
 
 def _number(value: Any, digits: int = 2) -> str:
-    return NONE if value is None else f"{value:.{digits}f}"
+    return NONE if value is None else f"{value:z.{digits}f}"
 
 
 def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
@@ -80,7 +80,9 @@ def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
         found, config = facts.summary, facts.config
         results = [NONE] * 5
         if found:
-            worst, best = (f"{found[key]['return']:.2f} ({found[key]['task']})" for key in ("worst_task", "best_task"))
+            worst, best = (f"{found[key]['return']:z.2f} ({found[key]['task']})" for key in ("worst_task", "best_task"))
+            if found["worst_task"]["return"] == found["best_task"]["return"]:  # then no task is either
+                worst = best = NONE
             mean = str(stats.Estimate(**found["mean"]))
             results = [mean, _number(found["iqm"]["value"]), _number(found.get("normalised"), 3), worst, best]
         else:
