@@ -229,3 +229,12 @@ def test_a_state_of_another_kind_of_device_is_loaded_without_its_random_numbers(
         first.step(lambda _, drawn=drawn: drawn)
         second.step(lambda _, drawn=drawn: drawn)
     assert torch.equal(first.state()["params"], second.state()["params"])
+
+
+def test_a_call_needs_all_parameters_of_the_network():
+    module, inputs = torch.nn.ModuleDict({"net": torch.nn.Linear(2, 1)}), torch.ones(3, 2)
+    params = {name: torch.zeros_like(value) for name, value in module.named_parameters()}
+    assert torch.equal(call(module, params, "net", inputs), torch.zeros(3, 1))
+    for missing in ({}, {"net.weight": params["net.weight"]}):
+        with pytest.raises(RuntimeError, match=r"[Mm]issing"):
+            call(module, missing, "net", inputs)

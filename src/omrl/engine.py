@@ -40,10 +40,13 @@ WARM_UP_STEPS = 3
 
 
 def call(module: nn.Module, params: Params, name: str, *inputs: Tensor) -> Tensor:
-    """Apply the child `name` of `module` with its parameters taken from `params` (names as in `named_parameters`)."""
+    """Apply the child `name` of `module` with its parameters taken from `params` (names as in `named_parameters`).
+
+    All of them have to be there: the module's own, which nobody trains, would give plausible numbers.
+    """
     prefix = f"{name}."
     own = {key[len(prefix) :]: value for key, value in params.items() if key.startswith(prefix)}
-    result: Tensor = functional_call(module.get_submodule(name), own, inputs)
+    result: Tensor = functional_call(module.get_submodule(name), own, inputs, strict=True)
     return result
 
 

@@ -26,6 +26,7 @@ from references import (
 )
 
 from omrl.algorithms.batch_pearl import BatchPEARL, BatchPEARLConfig, BatchPEARLNets
+from omrl.algorithms.common import product_of_gaussians
 from omrl.engine import Population
 
 SMALL = BatchPEARLConfig(latent_dim=L, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
@@ -102,6 +103,12 @@ def test_the_whole_loss_equals_numpy(regularisation):
     for name, value in wanted.items():
         assert float(info[name]) == pytest.approx(float(value), rel=1e-8), name
     assert info.keys() - wanted.keys() == {"actor_loss"}
+
+
+def test_a_transition_that_is_all_but_certain_keeps_the_posterior_finite():
+    mean, raw = torch.tensor([[1.0], [3.0]]), torch.tensor([[-200.0], [-200.0]])
+    found, variance = product_of_gaussians(mean, raw)
+    assert found.item() == pytest.approx(2.0) and variance.item() == pytest.approx(0.5e-7)
 
 
 def test_without_noise_z_is_the_mean_of_the_posterior():

@@ -139,7 +139,7 @@ def test_act_takes_the_best_of_ten_candidates_by_the_first_critic():
     obs, z = batch["obs"][0], torch.randn(B, L, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     found = algorithm.act(params, obs, z)
     # Not the candidates of the mean latent: the values differ between them.
-    latents = algorithm.act_latents.double().numpy()
+    latents = bcq.act_latents(A).double().numpy()
     assert latents.shape == (10, LATENT)
     for i in range(B):
         state = np.repeat(np.concatenate([obs[i], z[i]])[None], 10, axis=0)
@@ -158,7 +158,10 @@ def test_bcq_s_functions_take_a_single_task_s_state_as_it_is():
     latents = torch.randn(B, 10, LATENT, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     value = bcq.target_value(nets, params, params, obs, latents, 0.05, 0.75)
     assert value.shape == (B,)
-    assert bcq.best(nets, params, obs, latents[0], 0.05).shape == (B, A)
+    acts, states = bcq.candidates(nets, params, obs, latents[0], 0.05)
+    assert acts.shape == (B, 10, A) and states.shape == (B, 10, S)
+    chosen = bcq.best(acts, torch.eye(10, dtype=torch.float64)[torch.arange(B) % 10])
+    assert torch.equal(chosen, acts[torch.arange(B), torch.arange(B) % 10])
     loss, q = bcq.L_actor(nets, params, obs, latents[:, 0], 0.05)
     assert float(loss) == -float(q)
     assert bcq.L_vae(nets, params, obs, batch["act"][0], latents[:, 0]) > 0

@@ -12,6 +12,7 @@ from references import A, B, C, L, M, S, example, np_divergence, np_mlp, np_poli
 from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
 from omrl.divergences import dual_loss, estimate, penalty
 from omrl.engine import Population, call
+from omrl.errors import OmrlError
 from omrl.nets import squashed_gaussian
 
 SMALL = FOCALConfig(latent_dim=L, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
@@ -318,6 +319,40 @@ def test_product_of_gaussians_equals_numpy() -> None:
     found_mean, found_variance = algorithm.posterior(params, batch["context"])
     np.testing.assert_allclose(found_variance.numpy(), 1 / precision, rtol=1e-9)
     np.testing.assert_allclose(found_mean.numpy(), (mean / variance).sum(-2) / precision, rtol=1e-9)
+
+
+def test_probabilistic_update_equals_numpy() -> None:
+    algorithm = focal(encoder="probabilistic", beta=1.7, kl_weight=0.3)
+    params, (batch, noise) = params_of(algorithm.nets), example()
+    targets = {name: value + 0.05 for name, value in params.items() if name.startswith("critic")}
+    codes = np_mlp(params, "encoder", batch["context"].numpy())
+    precision = 1 / np.log1p(np.exp(codes[..., L:]))
+    variance = 1 / precision.sum(-2)
+    mean = (np.tanh(codes[..., :L]) * precision).sum(-2) * variance  # [M, 2, L]
+    z = mean + np.sqrt(variance) * noise["z"].numpy()
+    kl = 0.5 * (variance + mean**2 - 1 - np.log(variance)).sum(-1)
+    task = np_dml(z[:, 0], z[:, 1], "inverse-square", 1.7, 0.1) + 0.3 * kl.mean(1).sum()
+    rows = torch.tensor(z[:, :1]).expand(-1, B, -1)
+    control, _ = algorithm.L_control(params, targets, batch, rows, noise)
+    found, info = algorithm.loss(params, targets, batch, noise)
+    assert float(info["dml_loss"]) == pytest.approx(float(task), rel=1e-9)
+    assert float(found) == pytest.approx(float(task + control), rel=1e-9)
+    # Extra steps of the discriminator see the same sampled z.
+    torch.testing.assert_close(algorithm.z_of(params, batch, noise), rows[:, 0])
+    act, _ = squashed_gaussian(algorithm.policy(params, batch["obs"], rows), noise["act"])
+    expected = algorithm.L_g(params, batch, rows, act, noise)
+    assert float(algorithm.g_loss(params, {}, batch, noise)[0]) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_an_adapted_alpha_stays_within_its_bounds() -> None:
+    algorithm = focal(alpha=3.0, alpha_max=10.0)
+    params, (batch, noise) = params_of(algorithm.nets), example()
+    for alpha, used in ((50.0, 10.0), (-1.0, 0.0), (7.0, 7.0)):
+        own = {**params, "alpha": torch.tensor(alpha, dtype=torch.float64)}
+        _, info = algorithm.loss(own, params, batch, noise)
+        assert float(info["alpha"]) == used
+    with pytest.raises(OmrlError, match=r"alpha is 3000\.0, above alpha_max, which is 2000\.0"):
+        focal(alpha=3000.0)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])

@@ -14,7 +14,8 @@ from references import A, B, C, L, M, S, np_mlp, params_of
 import omrl
 from omrl import stages, training
 from omrl.algorithms import mbml_teachers
-from omrl.algorithms.mbml import MBML, MBMLConfig, posterior, posterior_kl
+from omrl.algorithms.common import posterior
+from omrl.algorithms.mbml import MBML, MBMLConfig, posterior_kl
 from omrl.data import MetaDataset
 from omrl.engine import Population
 from omrl.errors import OmrlError
@@ -361,8 +362,20 @@ def test_teacher_loss_is_bcq_with_a_bellman_target(dense):
     y = reward + 0.8 * (1 - batch["term"].numpy()) * value
     rows = np.concatenate([batch["obs"].numpy(), batch["act"].numpy()], -1)
     expected = sum(np.mean((np_mlp(params, "critic", rows, k)[:, 0] - y) ** 2) for k in range(2))
-    _, info = mbml_teachers.teacher_loss(nets, algorithm.config, params, targets, batch, noise)
+    total, info = mbml_teachers.teacher_loss(nets, algorithm.config, params, targets, batch, noise)
     assert float(info["critic_loss"]) == pytest.approx(float(expected), rel=1e-9)
+    # The autoencoder, and minus the first critic's value of a perturbed candidate of the latent.
+    obs, act = batch["obs"].numpy(), batch["act"].numpy()
+    mean, log_std = np.split(np_mlp(params, "vae.encoder", rows), 2, -1)
+    code = mean + np.exp(log_std) * noise["vae"].numpy()
+    error = np.tanh(np_mlp(params, "vae.decoder", np.concatenate([obs, code], -1))) - act
+    vae = np.mean(error**2) + 0.25 * np.mean(mean**2 + np.exp(2 * log_std) - 1 - 2 * log_std)
+    latent = np.clip(noise["latent"].numpy(), -0.5, 0.5)
+    own = np.tanh(np_mlp(params, "vae.decoder", np.concatenate([obs, latent], -1)))
+    own = np.clip(own + 0.2 * np.tanh(np_mlp(params, "actor", np.concatenate([obs, own], -1))), -1, 1)
+    value = np_mlp(params, "critic", np.concatenate([obs, own], -1), 0)[:, 0].mean()
+    assert float(total) == pytest.approx(float(expected + vae - value), rel=1e-9)
+    assert (float(info["vae_loss"]), float(info["q"])) == pytest.approx((float(vae), float(value)), rel=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import encode, kl_to_prior, product_of_gaussians
+from omrl.algorithms.common import drawn, encode, kl_to_prior, posterior
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 
@@ -56,20 +56,23 @@ class BatchPEARL(SoftActorCritic):
 
     def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one update of all learners: batch [P, M, B, ...]."""
-        drawn = super().noise(batch, generator)
         shape = (*batch["act"].shape[:2], self.config.latent_dim)
-        return {**drawn, "z": torch.randn(shape, generator=generator, device=batch["act"].device)}
+        control = super().noise(batch, generator)
+        return {**control, "z": torch.randn(shape, generator=generator, device=batch["act"].device)}
 
     # -- the task --------------------------------------------------------------------------------------------------
 
     def posterior(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of q(z | c): the product of one Gaussian per transition."""
-        return product_of_gaussians(*encode(self.nets, params, context).chunk(2, dim=-1))
+        return posterior(encode(self.nets, params, context))
 
     def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
-        mean, variance = self.posterior(params, context)
-        return mean if noise is None else mean + variance.sqrt() * noise
+        return drawn(*self.posterior(params, context), noise)
+
+    def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
+        """z of a batch's tasks [M, l]."""
+        return self.infer(params, batch["context"][:, 0], noise["z"])
 
     def L_kl(self, params: Params, context: Tensor) -> Tensor:
         """KL(q(z | c) || N(0, 1)), summed over tasks."""
@@ -81,9 +84,8 @@ class BatchPEARL(SoftActorCritic):
 
     def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """The sum of all losses; KL and critic move the encoder, everything else its own network alone."""
-        context = batch["context"][:, 0]
-        z = self.infer(params, context, noise["z"])[:, None].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
-        kl = self.L_kl(params, context)
+        z = self.z_of(params, batch, noise)[:, None].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
+        kl = self.L_kl(params, batch["context"][:, 0])
         control, info = self.L_control(params, targets, batch, z, noise)
-        info["kl"] = kl / len(context)
+        info["kl"] = kl / len(z)
         return self.config.kl_weight * kl + control, {key: value.detach() for key, value in info.items()}

@@ -23,6 +23,8 @@ from omrl.nets import MLP
 
 # Candidates that the policy and the Bellman target choose from.
 CANDIDATES = 10
+# Seed of the latents that a policy acts by: the same ones for every state, learner and run.
+ACT_SEED = 0
 # Latents that actions are generated from stay this near to zero, where the decoder has seen most of the data.
 LATENT_BOUND = 0.5
 LOG_STD_MIN, LOG_STD_MAX = -4.0, 15.0
@@ -55,6 +57,11 @@ class BCQNets(nn.Module):
 def latent_dim(act_dim: int) -> int:
     """Length of the autoencoder's latent."""
     return 2 * act_dim
+
+
+def act_latents(act_dim: int) -> Tensor:
+    """The latents [K, L] of the candidates that a policy chooses from when it acts."""
+    return torch.randn(CANDIDATES, latent_dim(act_dim), generator=torch.Generator().manual_seed(ACT_SEED))
 
 
 # -- actions like the logged ones --------------------------------------------------------------------------------------
@@ -118,8 +125,11 @@ def L_actor(nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limi
     return -value, value.detach()
 
 
-def best(nets: nn.Module, params: Params, state: Tensor, latents: Tensor, limit: float) -> Tensor:
-    """The candidate [..., A] of the largest first critic; `latents` [..., K, L] are shared by states that have none."""
-    acts, states = generate(nets, params, params, state, latents.expand(*state.shape[:-1], *latents.shape[-2:]), limit)
-    first = twin_q(nets, params, states, acts)[0].argmax(-1)
-    return torch.take_along_dim(acts, first[..., None, None], dim=-2).squeeze(-2)
+def candidates(nets: nn.Module, params: Params, state: Tensor, latents: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """The actions [..., K, A] that a policy chooses from, of latents [K, L] for all states; and the states repeated."""
+    return generate(nets, params, params, state, latents.to(state).expand(*state.shape[:-1], *latents.shape), limit)
+
+
+def best(acts: Tensor, values: Tensor) -> Tensor:
+    """Of actions [..., K, A] the one of the largest value."""
+    return torch.take_along_dim(acts, values.argmax(-1)[..., None, None], dim=-2).squeeze(-2)

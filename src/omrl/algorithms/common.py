@@ -1,4 +1,4 @@
-"""What several algorithms call: checks of a config, encoding a context, the product of Gaussians, twin critics."""
+"""What several algorithms call: checks of a config, a context's posterior, the reward to learn from, twin critics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from omrl.engine import Params, call
+from omrl.engine import Batch, Params, call
 from omrl.errors import OmrlError
 
 # Smallest variance of one transition's Gaussian, as in PEARL.
@@ -53,9 +53,28 @@ def product_of_gaussians(mean: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
     return (mean * precision).sum(-2) * variance, variance
 
 
+def posterior(codes: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mean and variance [..., l] of q(z | c) from the codes [..., C, 2 l] of its transitions, or of `rows` [..., C]."""
+    mean, raw = codes.chunk(2, dim=-1)
+    if rows is not None:
+        # A transition of infinite variance says nothing.
+        raw = torch.where(rows[..., None], raw, torch.inf)
+    return product_of_gaussians(mean, raw)
+
+
+def drawn(mean: Tensor, variance: Tensor, noise: Tensor | None) -> Tensor:
+    """A sample of a Gaussian by standard normal noise, or its mean without."""
+    return mean if noise is None else mean + variance.sqrt() * noise
+
+
 def kl_to_prior(mean: Tensor, variance: Tensor) -> Tensor:
     """KL to N(0, 1), summed over the dimensions of z."""
     return 0.5 * (variance + mean.square() - 1.0 - variance.log()).sum(-1)
+
+
+def task_reward(config: Any, batch: Batch) -> Tensor:
+    """The reward that control learns from; contexts keep the logged one."""
+    return batch["rew_dense"] if config.dense_reward else batch["rew"]
 
 
 def twin_q(nets: nn.Module, params: Params, *inputs: Tensor) -> Tensor:

@@ -16,12 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq
-from omrl.algorithms.common import at_least_one, encode, product_of_gaussians, transition_dim, twin_q, within_ranges
+from omrl.algorithms.common import (
+    at_least_one,
+    drawn,
+    encode,
+    posterior,
+    task_reward,
+    transition_dim,
+    twin_q,
+    within_ranges,
+)
 from omrl.engine import Batch, Info, Loss, Params
 from omrl.nets import MLP
-
-# Seed of the latents that `act` generates its candidates from: the same ones for every state, learner and run.
-ACT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -106,8 +112,7 @@ class ContextualBCQ:
     def __init__(self, nets: ContextualBCQNets, config: ContextualBCQConfig) -> None:
         self.nets = nets
         self.config = config
-        shape = (bcq.CANDIDATES, bcq.latent_dim(nets.act_dim))
-        self.act_latents = torch.randn(shape, generator=torch.Generator().manual_seed(ACT_SEED))
+        self._latents = bcq.act_latents(nets.act_dim)
 
     @classmethod
     def build(
@@ -144,19 +149,19 @@ class ContextualBCQ:
 
     def posterior(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of q(z | c): the product of one Gaussian per transition."""
-        return product_of_gaussians(*encode(self.nets, params, context).chunk(2, dim=-1))
+        return posterior(encode(self.nets, params, context))
 
     def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
-        mean, variance = self.posterior(params, context)
-        return mean if noise is None else mean + variance.sqrt() * noise
+        return drawn(*self.posterior(params, context), noise)
 
     # -- control ---------------------------------------------------------------------------------------------------
 
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """The best of a fixed set of candidates by the first critic: deterministic, as scores and users want it."""
         state = torch.cat([obs, z], -1)
-        return bcq.best(self.nets, params, state, self.act_latents.to(obs), self.config.perturbation)
+        acts, states = bcq.candidates(self.nets, params, state, self._latents, self.config.perturbation)
+        return bcq.best(acts, twin_q(self.nets, params, states, acts)[0])
 
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
         """Both critics [2, ...]."""
@@ -173,8 +178,7 @@ class ContextualBCQ:
         value = bcq.target_value(
             self.nets, params, targets, next_state, noise["next_act"], config.perturbation, config.soft_clipping
         )
-        reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
-        target = config.reward_scale * reward + config.gamma * (1.0 - batch["term"]) * value
+        target = config.reward_scale * task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
         return bcq.L_critic(self.nets, params, torch.cat([batch["obs"], z], -1), batch["act"], target)
 
     def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import encode, kl_to_prior, product_of_gaussians
+from omrl.algorithms.common import drawn, encode, kl_to_prior, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 
@@ -37,7 +37,7 @@ class FOCALConfig(SoftActorCriticConfig):
     epsilon: float = 0.1
     """Softening of the inverse powers [epsilon]."""
     kl_weight: float = 0.1
-    """Weight of the probabilistic encoder's KL to its N(0, 1) prior."""
+    """Weight of the probabilistic encoder's KL to its N(0, 1) prior, summed over the tasks of a batch."""
     coupled: bool = False
     """Let the critic's loss train the encoder too."""
     dml_lr: float = 1e-3
@@ -74,11 +74,11 @@ class FOCAL(SoftActorCritic):
 
     def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one update of all learners: batch [P, M, B, ...]."""
-        drawn = super().noise(batch, generator)
-        if self.config.encoder == "probabilistic":
-            shape = (*batch["act"].shape[:2], 2, self.config.latent_dim)
-            drawn["z"] = torch.randn(shape, generator=generator, device=batch["act"].device)
-        return drawn
+        control = super().noise(batch, generator)
+        if self.config.encoder == "deterministic":
+            return control
+        shape = (*batch["act"].shape[:2], 2, self.config.latent_dim)
+        return {**control, "z": torch.randn(shape, generator=generator, device=batch["act"].device)}
 
     # -- the task --------------------------------------------------------------------------------------------------
 
@@ -91,8 +91,12 @@ class FOCAL(SoftActorCritic):
         """z of each context set [..., C, transition]; the order of its transitions does not matter."""
         if self.config.encoder == "deterministic":
             return torch.tanh(encode(self.nets, params, context)).mean(-2)
-        mean, variance = self.posterior(params, context)
-        return mean if noise is None else mean + variance.sqrt() * noise
+        return drawn(*self.posterior(params, context), noise)
+
+    def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
+        """z of a batch's tasks [M, l] from the first context set of each, which is what control sees."""
+        sample = noise["z"][:, 0] if "z" in noise else None
+        return self.infer(params, batch["context"][:, 0], sample)
 
     def L_dml(self, z: Tensor, other: Tensor) -> Tensor:
         """Eqn 13 over all ordered pairs: z [M, l] from one context set per task, `other` from the second set.
@@ -124,7 +128,8 @@ class FOCAL(SoftActorCritic):
         z_pair = self.infer(params, batch["context"], noise.get("z"))  # [M, 2, l]
         task_loss = self.L_dml(z_pair[:, 0], z_pair[:, 1])
         if config.encoder == "probabilistic":
-            task_loss = task_loss + config.kl_weight * kl_to_prior(*self.posterior(params, batch["context"])).mean()
+            kl = kl_to_prior(*self.posterior(params, batch["context"]))  # [M, 2]
+            task_loss = task_loss + config.kl_weight * kl.mean(1).sum()
         z = z_pair[:, :1].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
         z = z if config.coupled else z.detach()
         control, info = self.L_control(params, targets, batch, z, noise)

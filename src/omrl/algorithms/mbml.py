@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from omrl.algorithms import bcq, mbml_teachers
 from omrl.algorithms.common import (
     at_least_one,
+    drawn,
     encode,
     kl_to_prior,
-    product_of_gaussians,
+    posterior,
     transition_dim,
     within_ranges,
 )
@@ -32,9 +33,6 @@ from omrl.engine import Batch, Info, Loss, Params, call
 from omrl.errors import OmrlError
 from omrl.nets import MLP
 from omrl.stages import Stage
-
-# Seed of the latents that `act` generates its candidates from: the same ones for every state, learner and run.
-ACT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,9 @@ class MBML:
     def __init__(self, nets: MBMLNets, obs_dim: int, act_dim: int, config: MBMLConfig) -> None:
         self.nets, self.config = nets, config
         self.obs_dim, self.act_dim = obs_dim, act_dim
-        generator = torch.Generator().manual_seed(ACT_SEED)
-        self._latents = torch.randn(bcq.CANDIDATES, bcq.latent_dim(act_dim), generator=generator)
+        self._latents = bcq.act_latents(act_dim)
         # How the first stage's networks are made; their parameters come with the batch.
+        generator = torch.Generator()
         self._teacher = mbml_teachers.build_teacher(obs_dim, act_dim, config, generator)
         build = mbml_teachers.build_model
         models = [build(target, obs_dim, act_dim, config, generator) for target in ("rew", "next_obs")]
@@ -181,7 +179,8 @@ class MBML:
 
     def infer(self, params: Params, context: Tensor) -> Tensor:
         """z of each context set [..., C, transition]: the mean of the posterior."""
-        return posterior(encode(self.nets, params, context))[0]
+        mean, _ = posterior(encode(self.nets, params, context))
+        return mean
 
     def relabel(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Contexts [i, j, C, transition]: rows of task j with what task i's ensembles predict; where they agree.
@@ -238,10 +237,8 @@ class MBML:
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """Of ten perturbed candidates, which come from fixed latents, the one of the largest Q."""
         state = torch.cat([obs, z], -1)
-        latents = self._latents.to(state).expand(*state.shape[:-1], *self._latents.shape)
-        acts, states = bcq.generate(self.nets, params, params, state, latents, self.config.perturbation)
-        values = call(self.nets, params, "critic", torch.cat([states, acts], -1)).squeeze(-1)
-        return torch.take_along_dim(acts, values.argmax(-1)[..., None, None], dim=-2).squeeze(-2)
+        acts, states = bcq.candidates(self.nets, params, state, self._latents, self.config.perturbation)
+        return bcq.best(acts, call(self.nets, params, "critic", torch.cat([states, acts], -1)).squeeze(-1))
 
     def L_distil(
         self, params: Params, batch: Batch, z: Tensor, latent: Tensor
@@ -276,7 +273,7 @@ class MBML:
         rows = self.joined(kept, noise["pick"])
         mean, variance = posterior(codes.flatten(1, 2), rows.flatten(1, 2))  # [M, l]
         kl = kl_to_prior(mean, variance).sum()
-        z = (mean + variance.sqrt() * noise["z"])[:, None].expand(-1, batch["obs"].shape[1], -1)
+        z = drawn(mean, variance, noise["z"])[:, None].expand(-1, batch["obs"].shape[1], -1)
         critic, candidate, perturbation, q = self.L_distil(params, batch, z, noise["latent"])
         pairs = max(len(kept) * (len(kept) - 1), 1)
         info = {
@@ -290,15 +287,6 @@ class MBML:
         }
         total = triplet + self.config.kl_weight * kl + critic + candidate + perturbation
         return total, {key: value.detach() for key, value in info.items()}
-
-
-def posterior(codes: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Mean and variance [..., l] of q(z | c) from the codes [..., C, 2 l] of its transitions, or of `rows` [..., C]."""
-    mean, raw = codes.chunk(2, dim=-1)
-    if rows is not None:
-        # A transition of infinite variance says nothing.
-        raw = torch.where(rows[..., None], raw, torch.inf)
-    return product_of_gaussians(mean, raw)
 
 
 def posterior_kl(mean: Tensor, variance: Tensor, other_mean: Tensor, other_variance: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq
+from omrl.algorithms.common import task_reward
 from omrl.engine import Batch, Info, Params, call
 from omrl.nets import MLP
 from omrl.stages import Stage
@@ -51,11 +52,11 @@ def teacher_loss(
 ) -> tuple[Tensor, Info]:
     """BCQ on rows [B, ...] of one task: autoencoder, soft-clipped double Q, perturbation."""
     obs, act, limit = batch["obs"], batch["act"], config.perturbation
-    reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
     value = bcq.target_value(
         nets, params, targets, batch["next_obs"], noise["next_latents"], limit, config.soft_clipping
     )
-    critic = bcq.L_critic(nets, params, obs, act, reward + config.gamma * (1.0 - batch["term"]) * value)
+    target = task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
+    critic = bcq.L_critic(nets, params, obs, act, target)
     vae = bcq.L_vae(nets, params, obs, act, noise["vae"])
     actor, q = bcq.L_actor(nets, params, obs, noise["latent"], limit)
     info = {"critic_loss": critic, "vae_loss": vae, "q": q}

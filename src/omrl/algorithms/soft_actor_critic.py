@@ -16,9 +16,10 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import at_least_one, transition_dim, twin_q, within_ranges
+from omrl.algorithms.common import at_least_one, task_reward, transition_dim, twin_q, within_ranges
 from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
 from omrl.engine import Batch, Info, Loss, Params, call, detached
+from omrl.errors import OmrlError
 from omrl.nets import MLP, gaussian, squashed_gaussian
 
 
@@ -76,6 +77,8 @@ class SoftActorCriticConfig:
     def __post_init__(self) -> None:
         at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "g_steps")
         within_ranges(self)
+        if self.alpha > self.alpha_max:
+            raise OmrlError(f"alpha is {self.alpha}, above alpha_max, which is {self.alpha_max}.")
 
 
 class SoftActorCriticNets(nn.Module):
@@ -138,8 +141,8 @@ class SoftActorCritic(ABC):
         return self.config.regularisation != "none"
 
     @abstractmethod
-    def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
-        """z [..., l] of each context set [..., C, transition]."""
+    def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
+        """z of a batch's tasks [M, l], as control sees it."""
 
     # -- control ---------------------------------------------------------------------------------------------------
 
@@ -170,8 +173,7 @@ class SoftActorCritic(ABC):
             if config.divergence != "gaussian-kl":
                 # The behaviour's action at s' is the next logged one; rows without it are left out.
                 counted = torch.maximum(batch["has_next"], batch["term"])
-        reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
-        target = config.reward_scale * reward + config.gamma * (1.0 - batch["term"]) * value
+        target = config.reward_scale * task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
         error = self.q(params, batch["obs"], z, batch["act"]) - target.detach()
         return (error.square() * counted).sum((-1, -2)).sum() / counted.sum().clamp(min=1.0)
 
@@ -222,7 +224,7 @@ class SoftActorCritic(ABC):
     def g_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """A step of the discriminator alone, on a batch of its own."""
         fixed = detached({name: value for name, value in params.items() if not name.startswith("g.")})
-        z = self.infer(fixed, batch["context"][:, 0]).unsqueeze(1).expand(-1, batch["obs"].shape[1], -1)
+        z = self.z_of(fixed, batch, noise).unsqueeze(1).expand(-1, batch["obs"].shape[1], -1)
         act, _ = squashed_gaussian(self.policy(fixed, batch["obs"], z), noise["act"])
         return self.L_g(params, batch, z, act, noise), {}
 
