@@ -170,7 +170,7 @@ def task_returns(runs: Sequence[RunFacts], dataset: MetaDataset) -> Figure:
         )
         mark(facts.index, [bars, *marks])
         keys.append(facts.index)
-    digits = "{:.0f}" if np.ptp(values) > 20 else "{:.2f}"
+    digits = "{:z.0f}" if np.ptp(values) > 20 else "{:z.2f}"
     axes.set_xticks(spots, [digits.format(values[t]) for t in order], rotation=90 if len(order) > 12 else 0)
     horizon = f"over {dataset.manifest.horizon} steps" if dataset.manifest.horizon else "of an episode"
     axes.set(xlabel=f"task, by {label}", ylabel=f"return {horizon}, sum of rewards", xlim=(-0.7, len(order) - 0.3))

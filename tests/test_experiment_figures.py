@@ -1,0 +1,78 @@
+"""The figures of the paper's experiments: nothing lies on anything else, and axes say where they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from omrl.experiments import drawing
+from omrl.experiments.definitions import experiments, get_scale
+from omrl.reporting.gather import Curve
+
+CURVES = ("return", "return-log", "q")
+NOTE = get_scale("small").note
+
+
+def drawn(monkeypatch, experiment, note=NOTE, end=300_000, points=12) -> dict[str, Any]:
+    """Every figure of an experiment on made-up outcomes."""
+    rng, outcomes, found = np.random.default_rng(0), [], {}
+    at = np.linspace(end / points, end, points)
+    for data in experiment.data:
+        for row in experiment.rows:
+            curves = {name: Curve(at, at, rng.normal(size=(2, points))) for name in ("return", "q")}
+            facts, cell = SimpleNamespace(curves=curves), SimpleNamespace(title=data.title, row=row)
+            outcomes.append(SimpleNamespace(cell=cell, facts=facts, run=Path(data.title, row.label)))
+    z = rng.normal(size=(5, 6, 3))
+    seen = SimpleNamespace(values=np.arange(5.0), z=z, axes=z.reshape(-1, 3), flat=z.reshape(-1, 3)[:, :2])
+    monkeypatch.setattr(drawing, "finish", lambda figure, folder, name, caption: found.setdefault(name, figure))
+    drawing.draw(experiment, outcomes, {outcome.run: seen for outcome in outcomes}, Path(), note)
+    for figure in found.values():
+        figure.draw_without_rendering()
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name, one in experiments().items() if "levels" not in one.figures])
+def test_note_legend_and_panels_lie_apart_and_inside(name, monkeypatch):
+    experiment = experiments()[name]
+    found = drawn(monkeypatch, experiment)
+    assert list(found) == list(experiment.figures)
+    for kind, figure in found.items():
+        note = figure._suptitle
+        assert " ".join(note.get_text().split()) == NOTE
+        assert [legend.get_texts() != [] for legend in figure.legends] == ([True] if kind in CURVES else [])
+        boxes = [part.get_window_extent() for part in (note, *figure.legends)]
+        if kind != "embedding-3d":  # its box is that of the cube's corners, which nothing is drawn in
+            boxes += [axes.get_tightbbox() for axes in figure.axes]
+        for i, one in enumerate(boxes):
+            assert one.x0 >= -1 and one.y0 >= -1 and one.x1 <= figure.bbox.x1 + 1 and one.y1 <= figure.bbox.y1 + 1, kind
+            assert not any(one.overlaps(other) for other in boxes[i + 1 :]), kind
+
+
+def test_without_a_note_there_is_none(monkeypatch):
+    found = drawn(monkeypatch, experiments()["dml-vs-bellman"], note="")
+    assert all(figure._suptitle is None for figure in found.values())
+
+
+@pytest.mark.parametrize(
+    ("end", "points", "some"),
+    [
+        (153_600, 12, ["20k", "50k", "100k"]),
+        (300_000, 2, ["200k", "300k"]),
+        (300_000, 4, ["100k", "200k"]),
+        (26_000, 1, ["20k", "50k"]),
+        (100_000_000, 2000, ["100k", "1M", "10M", "100M"]),
+    ],
+)
+def test_a_logarithmic_axis_has_several_labels_at_any_length(end, points, some, monkeypatch):
+    experiment = replace(experiments()["comparison-point-robot-wind"], figures=("return-log",))
+    axes = drawn(monkeypatch, experiment, end=end, points=points)["return-log"].axes[0]
+    low, high = axes.get_xlim()
+    places = [at for at in axes.get_xticks() if low <= at <= high]
+    labels = axes.xaxis.get_major_formatter().format_ticks(places)
+    assert set(some) <= set(labels) and len(labels) <= 8
+    assert set(axes.xaxis.get_minor_formatter().format_ticks(axes.get_xticks(minor=True))) <= {""}
