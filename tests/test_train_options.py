@@ -81,7 +81,7 @@ def test_the_command_trains_with_its_flags(data, tmp_path):
         ("--hidden 64 32 16", "hidden", (64, 32, 16)),
         ("--hidden 64", "hidden", (64,)),
         ("--beta 0.25", "beta", 0.25),
-        ("--alpha 1e6", "alpha", 1e6),
+        ("--alpha 1e3", "alpha", 1e3),
         ("--half", "half", True),
         ("--no-half", "half", False),
         ("--coupled", "coupled", True),

@@ -28,7 +28,7 @@ SOURCES = {
     "share": ("focal",),
     "starts": ("same", "different"),
     "algorithms": ("update", "algorithms"),
-    "speed": ("simulate", "load", "throughput", "update", "update-cpu"),
+    "speed": ("simulate", "load", "throughput", "update"),
     **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
     **dict.fromkeys(("paper-embedding", "paper-shift", "paper-curves", "paper-embeddings"), ("paper",)),
 }
