@@ -76,7 +76,7 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     from omrl.training import Trained
 
     folder = Run.open(args.run)
-    dataset = MetaDataset.open(folder.config["data"])
+    dataset = folder.dataset()
     args = _with_defaults(args, folder, dataset)
     trained = Trained(folder, choose_device(args.device))
     if trained.step == 0:
@@ -127,12 +127,6 @@ def _check(args: Evaluate) -> None:
 
 def _with_defaults(args: Evaluate, folder: Run, dataset: MetaDataset) -> Evaluate:
     """The protocol that the data allows; a context level that is the default counts as left out."""
-    for dim in ("observation_dim", "action_dim"):
-        if folder.config[dim] != getattr(dataset, dim):
-            raise OmrlError(
-                f"{folder.config['data']} has {dim} {getattr(dataset, dim)}, but the run was trained with "
-                f"{folder.config[dim]}: it is not the data of this run any more."
-            )
     if args.protocol == "given-context" and dataset.family is None:
         raise OmrlError(
             "Returns cannot be had without a simulator, and these logs belong to none of omrl's families; "

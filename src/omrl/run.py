@@ -28,6 +28,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.files import replacing, write_json, write_rows, write_tensors
 
@@ -70,6 +71,17 @@ class Run:
             return cls(folder, json.loads(path.read_text()))
         except ValueError as error:
             raise OmrlError(f"{path} is not JSON ({error}).") from error
+
+    def dataset(self) -> MetaDataset:
+        """The data it was trained on; what has come into its place since is refused."""
+        found = MetaDataset.open(self.config["data"])
+        for dim in ("observation_dim", "action_dim"):
+            if self.config[dim] != getattr(found, dim):
+                raise OmrlError(
+                    f"{self.config['data']} has {dim} {getattr(found, dim)}, but the run was trained with "
+                    f"{self.config[dim]}: it is not the data of this run any more."
+                )
+        return found
 
     def save(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Write a checkpoint, point to it, and drop the one before the last."""

@@ -89,6 +89,16 @@ def test_without_its_data_a_run_keeps_its_scores_and_says_what_is_missing(made, 
     assert text.count("The data of this run cannot be read: ") == 4  # tasks, embeddings, policy, data
 
 
+def test_other_data_in_the_place_of_a_run_s_own_counts_as_missing(made, tmp_path):
+    config = json.loads((made.tested / "config.json").read_text())
+    shutil.copytree(made.tested, tmp_path / "moved")
+    other = json.loads((made.own / "config.json").read_text())["data"]
+    (tmp_path / "moved" / "config.json").write_text(json.dumps(config | {"data": other}))
+    kept, lost = gather.gather([made.own, tmp_path / "moved"])  # the same folder of data
+    assert kept.dataset is not None and lost.dataset is None
+    assert "but the run was trained with 2: it is not the data of this run any more" in lost.data_note
+
+
 def test_own_logs_are_told_by_what_logs_can_tell(made, tags):
     row = read(made.folder / "tables" / "logged.csv")[0]
     assert row["run"] == "own" and "action error" in row

@@ -83,7 +83,7 @@ class RunFacts:
 def gather(folders: Sequence[Path]) -> list[RunFacts]:
     """The facts of every run, in the order given."""
     names = _names(folders)
-    opened: dict[str, MetaDataset | OmrlError] = {}
+    opened: dict[tuple[Any, ...], MetaDataset | OmrlError] = {}
     return [_read(index, name, Run.open(folder), opened) for index, (name, folder) in enumerate(names)]
 
 
@@ -99,14 +99,14 @@ def _names(folders: Sequence[Path]) -> list[tuple[str, Path]]:
     return [(str(Path(*path.parts[-depth:])), folder) for path, folder in zip(paths, folders, strict=True)]
 
 
-def _read(index: int, name: str, run: Run, opened: dict[str, MetaDataset | OmrlError]) -> RunFacts:
+def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDataset | OmrlError]) -> RunFacts:
     missing = [key for key in CONFIG if key not in run.config]
     if missing:
         raise OmrlError(f"{run.folder / 'config.json'} has no {missing[0]!r}: it is not the config of a run.")
-    where = str(run.config["data"])
+    where = tuple(run.config[key] for key in ("data", "observation_dim", "action_dim"))
     if where not in opened:
         try:
-            opened[where] = MetaDataset.open(where)
+            opened[where] = run.dataset()
         except OmrlError as error:
             opened[where] = error
     found = opened[where]
