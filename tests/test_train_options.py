@@ -65,6 +65,7 @@ def test_the_command_trains_with_its_flags(data, tmp_path):
     command = [sys.executable, "-m", "omrl", "train", "focal", "--data", str(data), "--out", str(tmp_path / "run")]
     found = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
+    assert found.stdout == f"{tmp_path / 'run'} is trained; `omrl evaluate {tmp_path / 'run'}` tests it.\n"
     config = Run.open(tmp_path / "run").config
     given = {"hidden": [8, 8], "encoder_hidden": [8, 8], "dense_reward": False, "power": "linear"}
     assert {name: config["hyperparameters"][name] for name in given} == given

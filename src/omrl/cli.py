@@ -175,7 +175,9 @@ def main() -> None:
     try:
         if len(arguments) > 1 and arguments[0] == "train" and not arguments[1].startswith("-"):
             # Which flags there are depends on the algorithm.
-            training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
+            trained = training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
+            if trained is not None:
+                print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}` tests it.")
         else:
             run(
                 tyro.cli(
