@@ -81,3 +81,8 @@ def test_interval_of_a_paired_difference_is_the_normal_one_for_many_runs() -> No
 def test_paired_difference_needs_pairs() -> None:
     with pytest.raises(ValueError, match="no pairs"):
         stats.paired_difference(np.zeros((2, 3)), np.zeros((3, 3)), np.random.default_rng(0))
+
+
+def test_an_estimate_has_no_minus_before_a_zero():
+    assert str(stats.Estimate(-1e-4, -2e-3, 1.0)) == "0.00 [0.00, 1.00]"
+    assert str(stats.Estimate(-0.01, -1.0, 0.0)) == "-0.01 [-1.00, 0.00]"

@@ -116,8 +116,10 @@ def test_other_arguments_do_not_touch_a_run(data, tmp_path):
     with pytest.raises(OmrlError, match="no level 'expert'"):
         train(data, tmp_path / "run", level="expert", force=True)
     assert checkpoint(tmp_path / "run")[0] == 5
-    with pytest.raises(OmrlError, match=r"gamma is .* there and 0.5 here, .* \(and 1 more\); choose"):
-        train(data, tmp_path / "run", steps=6, gamma=0.5, alpha=2.0, tau=0.1)
+    with pytest.raises(
+        OmrlError, match=r"run: gamma is .* there and 0.5 here, tau is .* and 0.1 here, steps is 5 there"
+    ):
+        train(data, tmp_path / "run", steps=6, gamma=0.5, tau=0.1)
     train(data, tmp_path / "run", steps=6, force=True)
     assert checkpoint(tmp_path / "run")[0] == 6
 

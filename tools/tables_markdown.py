@@ -21,8 +21,3 @@ def interval(found: Any, digits: int) -> str:
     """An estimate with its 95 % interval."""
     low, value, high = (number(found[key], digits) for key in ("low", "value", "high"))
     return f"{value} [{low}, {high}]"
-
-
-def counted(number: int, what: str) -> str:
-    """1 seed, 3 seeds."""
-    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tables_markdown import counted, table
+from tables_markdown import table
+
+from omrl.reporting.gather import counted
 
 # Measured by running the paper's public code: milliseconds of one update of one seed, by the name that `omrl bench`
 # gives the hardware. It made this many discriminator steps in an update.

@@ -349,13 +349,13 @@ def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("mean return", f"{stats.Estimate(**found['mean'])}, {_over(found)}")]
     lines.append(("IQM", str(stats.Estimate(**found["iqm"]))))
     if "normalised" in found:
-        beside = f"(random {found['random']:.2f}, expert {found['expert']:.2f})"
-        lines.append(("normalised", f"{found['normalised']:.3f} {beside}"))
+        beside = f"(random {found['random']:z.2f}, expert {found['expert']:z.2f})"
+        lines.append(("normalised", f"{found['normalised']:z.3f} {beside}"))
     return [
         *lines,
-        ("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"])),
-        ("worst task", f"{worst['return']:.2f} ({worst['task']})"),
-        ("best task", f"{best['return']:.2f} ({best['task']})"),
+        ("each seed", ", ".join(f"{value:z.2f}" for value in found["per_seed"])),
+        ("worst task", f"{worst['return']:z.2f} ({worst['task']})"),
+        ("best task", f"{best['return']:z.2f} ({best['task']})"),
     ]
 
 

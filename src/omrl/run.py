@@ -33,8 +33,6 @@ from omrl.errors import OmrlError
 from omrl.files import replacing, write_json, write_rows, write_tensors
 
 METRICS = ("step", "transitions", "seed", "name", "value")
-# How many differences between two runs a sentence names.
-SHOWN = 3
 
 
 class Run:
@@ -158,12 +156,15 @@ class Run:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What two configs say differently, a few of them in words."""
-    flat = [{**config, **config.get("hyperparameters", {})} for config in (there, here)]
-    names = sorted({*flat[0], *flat[1]} - {"hyperparameters"})
-    changed = [name for name in names if flat[0].get(name) != flat[1].get(name)]
-    words = [f"{name} is {flat[0].get(name)} there and {flat[1].get(name)} here" for name in changed[:SHOWN]]
-    return ", ".join(words) + (f" (and {len(changed) - SHOWN} more)" if len(changed) > SHOWN else "")
+    """What two configs say differently."""
+    words = []
+    for key in sorted({*there, *here}):
+        left, right = there.get(key, "missing"), here.get(key, "missing")
+        if isinstance(left, dict) and isinstance(right, dict):
+            words += [_differences(left, right)] if left != right else []
+        elif left != right:
+            words.append(f"{key} is {left} there and {right} here")
+    return ", ".join(words)
 
 
 def environment() -> dict[str, Any]:

@@ -134,6 +134,8 @@ def _learn(
                 per_seed = {name: value.view(len(seeds), tasks).mean(1).tolist() for name, value in values.items()}
                 run.log(step, step * sampler.transitions_per_update, per_seed)
                 meter.update(step)
+            elif population.device.type == "cpu":
+                meter.update(step)
             if time.monotonic() - saved >= CHECKPOINT_SECONDS and step < stage.steps:
                 _save(checkpoint, step, population.state())
                 saved = time.monotonic()

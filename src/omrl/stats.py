@@ -26,7 +26,7 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.value:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"  # z: no minus before a zero
 
 
 def iqm(scores: Array) -> float:

@@ -362,14 +362,13 @@ class Learner(Trained):
                     meter.update(self.step)
                     clock.lap("logging")
                 elif self.population.device.type == "cpu":
-                    meter.update(
-                        self.step
-                    )  # an update can take half a second; a GPU is asked only when it is waited for
+                    # An update can take half a second here; a GPU is behind with what it was told to do.
+                    meter.update(self.step)
                 if self.unseen is not None and eval_every and (self.step % eval_every == 0 or last):
                     clock.lap("updates")
                     self._log({"return": self._look()})
                     clock.lap("evaluation")
-                if self.step % save_every == 0 or last or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                if self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                     clock.lap("updates")
                     scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
                     self.run.save(self.step, {**self.population.state(), **scales})

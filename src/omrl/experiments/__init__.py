@@ -111,11 +111,12 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from omrl.stats import Estimate
+
     console = Console()
     table = Table("data", "row", "mean return [95 %]", title=results["title"])
     for row in results["rows"]:
-        mean = row["mean"]
-        table.add_row(row["data"], row["row"], f"{mean['value']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]")
+        table.add_row(row["data"], row["row"], str(Estimate(**row["mean"])))
     console.print(table)
     for claim in results["claims"]:
         scale = "" if results["scale"] == "full" else f" at {results['scale']} scale"
