@@ -129,12 +129,12 @@ def _learn(
             sampler.prepare(step)
             info = population.step(draw)
             step += 1
-            if step % log_every == 0 or step == stage.steps:
+            logs = step % log_every == 0 or step == stage.steps
+            if logs:
                 values = {**info, "alive": population.alive.float()}
                 per_seed = {name: value.view(len(seeds), tasks).mean(1).tolist() for name, value in values.items()}
                 run.log(step, step * sampler.transitions_per_update, per_seed)
-                meter.update(step)
-            elif population.device.type == "cpu":
+            if logs or population.device.type == "cpu":
                 meter.update(step)
             if time.monotonic() - saved >= CHECKPOINT_SECONDS and step < stage.steps:
                 _save(checkpoint, step, population.state())

@@ -150,7 +150,7 @@ def starting_point(args: Train) -> tuple[Train, Any]:
         config = json.loads(args.config.read_text())
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in ("level", "max_rows", "seeds", "seed", "steps")}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise OmrlError(f"{args.config} is not the config.json of a run ({reason}).") from error
     if algorithm != args.algorithm:
@@ -350,7 +350,8 @@ class Learner(Trained):
                 info = self.population.step(self._draw)
                 self.step += 1
                 last = self.step == steps
-                if self.step % log_every == 0 or last:
+                logs = self.step % log_every == 0 or last
+                if logs:
                     values = {name: value.tolist() for name, value in info.items()}
                     clock.lap("updates")  # the device has caught up: reading its values waited for it
                     values["alive"] = self.population.alive.float().tolist()
@@ -359,10 +360,9 @@ class Learner(Trained):
                         if warning not in warned:
                             print(f"warning: {warning}", file=sys.stderr)
                         warned.add(warning)
-                    meter.update(self.step)
                     clock.lap("logging")
-                elif self.population.device.type == "cpu":
-                    # An update can take half a second here; a GPU is behind with what it was told to do.
+                # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
+                if logs or self.population.device.type == "cpu":
                     meter.update(self.step)
                 if self.unseen is not None and eval_every and (self.step % eval_every == 0 or last):
                     clock.lap("updates")

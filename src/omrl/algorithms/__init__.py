@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any
 
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, did_you_mean
 
 ALGORITHMS = {
     "focal": "omrl.algorithms.focal:FOCAL",
@@ -21,8 +20,7 @@ def get_algorithm(name: str) -> Any:
     path = ALGORITHMS.get(name, name)
     module, separator, attribute = path.partition(":")
     if not separator:
-        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        hint = did_you_mean(name, ALGORITHMS)
         raise OmrlError(
             f"There is no algorithm {name!r}{hint}; there are {', '.join(ALGORITHMS)}, or module:Class of your own."
         )

@@ -5,9 +5,7 @@ Importing this loads numpy alone; gymnasium and mujoco come with the first envir
 
 from __future__ import annotations
 
-import difflib
-
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, did_you_mean
 from omrl.families.ant import ANT_FWD_BACK
 from omrl.families.family import Split, Task, TaskFamily
 from omrl.families.half_cheetah import HALF_CHEETAH_FWD_BACK, HALF_CHEETAH_VEL
@@ -30,9 +28,9 @@ def get_family(name: str) -> TaskFamily:
     """The family of that name."""
     if name in FAMILIES:
         return FAMILIES[name]
-    near = difflib.get_close_matches(name, FAMILIES, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise OmrlError(f"There is no family {name!r}{hint}; the families are {', '.join(FAMILIES)}.")
+    raise OmrlError(
+        f"There is no family {name!r}{did_you_mean(name, FAMILIES)}; the families are {', '.join(FAMILIES)}."
+    )
 
 
 def register() -> None:
