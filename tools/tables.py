@@ -61,7 +61,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "paper-curves": tables_paper.paper_curves,
     "paper-embeddings": tables_paper.paper_embeddings,
     "tuning": tables_paper.tuning,
-    "tuning-again": tables_paper.tuning,
 }
 
 
