@@ -127,7 +127,7 @@ def clouds(
             flat = found.flat if kind == "embedding" else found.axes[:, :2]
             axes.scatter(flat[:, 0], flat[:, 1], **points)
             axes.set(xticks=[], yticks=[])
-        axes.set_title(shortened(outcome.cell.row.label, 30), fontsize=8.5)
+        axes.set_title(shortened(outcome.cell.row.label, 34), fontsize=8.5)
         if at % columns == 1 or columns == 1:  # the first of a line; text2D, because axes in space turn their labels
             place: Any = {"transform": axes.transAxes, "rotation": 90, "va": "center", "ha": "right", "fontsize": 8}
             write = axes.text2D if kind == "embedding-3d" else axes.text
