@@ -194,7 +194,7 @@ PAPER = [
 
 def test_every_claim_has_its_verdict_in_bold_words():
     assert cells(tables_paper.verdicts(PAPER)) == [
-        ["experiment", "the paper's claim", "verdict", "seeds"],
+        ["experiment", "claim", "verdict", "seeds"],
         ["comparison-point-robot-wind", "FOCAL is better.", "**holds**", "5"],
         ["comparison-ant-fwd-back", "FOCAL is better.", "**undecided**", "5"],
         ["power-law", "It separates.", "**holds**", "5"],

@@ -118,9 +118,9 @@ def test_half_takes_two_runs(tmp_path, published, monkeypatch):
 # -- experiments -------------------------------------------------------------------------------------------------------
 
 
-def finished(out, name, runs=("runs/a", "runs/b"), **more):
+def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, **more):
     """The folder of `omrl paper run` with one more experiment, as it comes back from another machine."""
-    found = results(name, [row(f"row {run}", 1.0, run=run) for run in runs], figures=("return", "return-log"), **more)
+    found = results(name, [row(f"row {run}", value, run=run) for run in runs], figures=("return", "return-log"), **more)
     files = {f"{name}/{file}": "data,row\n" for file in ("scores.csv", "curves.csv")}
     files |= {f"{name}/tables/{table}.{kind}": table for table in found["tables"] for kind in ("md", "csv")}
     files |= {f"{name}/figures/{figure}.{kind}": name for figure in found["figures"] for kind in ("png", "svg")}
@@ -128,7 +128,7 @@ def finished(out, name, runs=("runs/a", "runs/b"), **more):
     for run in runs:
         config = {"family": "walker-2d-params", "data": str(out / "elsewhere" / "walker-2d-params-large")}
         files |= {f"{run}/config.json": json.dumps(config), f"{run}/metrics.csv": "step\n"}
-        files |= {f"{run}/{file}.json": "{}" for file in ("environment", "timings")}
+        files |= {f"{run}/{file}.json": str(value) for file in ("environment", "timings")}
     for file, content in files.items():
         (out / file).parent.mkdir(parents=True, exist_ok=True)
         (out / file).write_text(content)
@@ -180,6 +180,24 @@ def test_experiments_are_published_beside_others_in_the_order_of_their_definitio
     named = [one["experiment"] for one in json.loads((kept / "paper.json").read_text())]
     assert named == ["power-law", "dml-vs-bellman"]
     assert listed(tmp_path / "pictures") == ["dml-vs-bellman-return.png", "power-law-return.png"]
+
+
+def test_a_shared_run_that_was_trained_again_is_kept_beside_the_first(tmp_path, paper):
+    finished(tmp_path / "first", "power-law", runs=("runs/a", "runs/b"), value=1.0)
+    finished(tmp_path / "second", "dml-vs-bellman", runs=("runs/a", "runs/c"), value=2.0)
+    finished(tmp_path / "third", "embedding-3d", runs=("runs/a",), value=3.0)
+    for out, name in (("first", "power-law"), ("second", "dml-vs-bellman"), ("third", "embedding-3d")):
+        kept = paper(tmp_path / out, name)
+    said = {path.parent.name: path.read_text() for path in kept.glob("runs/*/timings.json")}
+    assert said == {"a": "1.0", "b": "1.0", "a-again": "2.0", "c": "2.0", "a-again-again": "3.0"}
+    shown = {one["experiment"]: one for one in json.loads((kept / "paper.json").read_text())}
+    assert [row["run"] for row in shown["dml-vs-bellman"]["rows"]] == ["runs/a-again", "runs/c"]
+    # Published once more together, they share it.
+    finished(tmp_path / "new", "power-law", runs=("runs/a", "runs/b"), value=4.0)
+    finished(tmp_path / "new", "dml-vs-bellman", runs=("runs/a", "runs/c"), value=4.0)
+    paper(tmp_path / "new", "power-law", "dml-vs-bellman")
+    said = {path.parent.name: path.read_text() for path in kept.glob("runs/*/timings.json")}
+    assert said == {"a": "4.0", "b": "4.0", "c": "4.0", "a-again-again": "3.0"}
 
 
 def test_what_a_new_version_of_an_experiment_no_longer_has_is_removed(tmp_path, paper):

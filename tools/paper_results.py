@@ -8,7 +8,8 @@ Neither checkpoints nor data are needed here.
 Results, raw scores, curves, tables and pictures of an experiment go to results/paper/NAME/, config, environment and
 timings of its runs to results/paper/runs/RUN/. What all published experiments say of themselves is then collected in
 results/paper/paper.json, from which `tools/tables.py` makes the tables of docs/results.md and docs/comparisons.md, and
-the pictures that these pages may show are put into docs/img/paper/. An experiment that is not named stays as it is.
+the pictures that these pages may show are put into docs/img/paper/. An experiment that is not named stays as it is; where
+it has a run that has other scores here, the one here was trained again, and is kept as RUN-again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from omrl.errors import OmrlError
 from omrl.experiments.definitions import experiments, get_experiment
+from omrl.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "paper"
@@ -65,18 +67,35 @@ def read(out: Path, name: str) -> dict[str, Any]:
     return results
 
 
-def keep(out: Path, name: str, results: Results) -> None:
+def scores(published: Sequence[Results]) -> dict[tuple[str, str], Any]:
+    """The mean return of every run, by the level of its contexts."""
+    return {(row["run"], row["context_level"]): row["mean"] for results in published for row in results["rows"]}
+
+
+def kept_as(found: Sequence[Results], others: Sequence[Results]) -> dict[str, str]:
+    """The name of every run in results/paper: its own, unless another experiment has that for a run of other scores."""
+    taken, own = scores(others), scores(found)
+    names = {run: run for run, _ in own}
+    for (run, level), mean in own.items():
+        while taken.get((names[run], level), mean) != mean:
+            names[run] += "-again"
+    return names
+
+
+def keep(out: Path, name: str, results: Results, names: Mapping[str, str]) -> None:
     """Copy an experiment and the settings of its runs, in place of what was published of it before."""
     shutil.rmtree(RESULTS / name, ignore_errors=True)
     for file in files(results):
         copied(out / name / file, RESULTS / name / file)
+    rows = [row | {"run": names[row["run"]]} for row in results["rows"]]
+    write_json(RESULTS / name / "results.json", {**results, "rows": rows})
     for run in runs(results):
         for file in OF_A_RUN:
-            copied(out / run / file, RESULTS / run / file)
+            copied(out / run / file, RESULTS / names[run] / file)
         # Where the data lay on the machine that trained says nothing to anybody else.
-        path = RESULTS / run / "config.json"
+        path = RESULTS / names[run] / "config.json"
         config = json.loads(path.read_text())
-        path.write_text(json.dumps(config | {"data": f"data/{Path(config['data']).name}"}, indent=2) + "\n")
+        write_json(path, config | {"data": f"data/{Path(config['data']).name}"})
 
 
 def copied(source: Path, target: Path) -> None:
@@ -112,8 +131,9 @@ def main() -> None:
     out = Path(sys.argv[1])
     # All are looked at before the first one is copied.
     found = {name: read(out, name) for name in sys.argv[2:]}
+    names = kept_as(list(found.values()), [one for one in collect() if one["experiment"] not in found])
     for name, results in found.items():
-        keep(out, name, results)
+        keep(out, name, results, names)
     published = collect()
     (RESULTS / "paper.json").write_text(json.dumps(published, indent=1) + "\n")
     tidy(published)

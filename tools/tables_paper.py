@@ -36,7 +36,7 @@ def verdicts(paper: Any) -> str:
         for seeds in [sorted({row["seeds"] for row in results["rows"]})]
         for claim in results["claims"]
     ]
-    return table(("experiment", "the paper's claim", "verdict", "seeds"), rows, words=("the paper's claim", "verdict"))
+    return table(("experiment", "claim", "verdict", "seeds"), rows, words=("claim", "verdict"))
 
 
 def paper_missing(paper: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from references import A, B, C, L, M, S, example, np_divergence, np_mlp, np_policy, np_q, numpy_of, params_of
 
+from omrl.algorithms.common import drawn, kl_to_prior
 from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
 from omrl.divergences import dual_loss, estimate, penalty
 from omrl.engine import Population, call
@@ -342,6 +343,25 @@ def test_probabilistic_update_equals_numpy() -> None:
     act, _ = squashed_gaussian(algorithm.policy(params, batch["obs"], rows), noise["act"])
     expected = algorithm.L_g(params, batch, rows, act, noise)
     assert float(algorithm.g_loss(params, {}, batch, noise)[0]) == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("beta", [1.0, 10.0])
+def test_by_default_a_probabilistic_encoder_gains_by_telling_tasks_apart(beta: float) -> None:
+    """Against N(0, 1) for every task, whose draws are far apart too: with PEARL's weight that is the better choice."""
+    config = FOCALConfig(encoder="probabilistic", beta=beta)
+    rng, shape = torch.Generator().manual_seed(0), (config.meta_batch, config.latent_dim)
+    corners = 0.9 * torch.randn(shape, generator=rng).sign()
+    noise = torch.randn(200, 2, *shape, generator=rng)
+
+    def loss(mean: torch.Tensor, variance: torch.Tensor, kl_weight: float) -> float:
+        algorithm = focal(encoder="probabilistic", beta=beta)
+        pairs = [[drawn(mean, variance, one) for one in pair] for pair in noise]
+        distances = torch.stack([algorithm.L_dml(*pair) for pair in pairs]).mean()
+        return float(distances + kl_weight * kl_to_prior(mean, variance).sum())
+
+    apart, alike = (corners, torch.full(shape, 0.05)), (torch.zeros(shape), torch.ones(shape))
+    assert loss(*apart, config.kl_weight) < loss(*alike, config.kl_weight) - 0.5
+    assert loss(*apart, 0.1) > loss(*alike, 0.1) + 10
 
 
 def test_an_adapted_alpha_stays_within_its_bounds() -> None:

@@ -36,7 +36,7 @@ class FOCALConfig(SoftActorCriticConfig):
     """Weight of the repulsion, on top of the power's own [beta]."""
     epsilon: float = 0.1
     """Softening of the inverse powers [epsilon]."""
-    kl_weight: float = 0.1
+    kl_weight: float = 1e-3
     """Weight of the probabilistic encoder's KL to its N(0, 1) prior, summed over the tasks of a batch."""
     coupled: bool = False
     """Let the critic's loss train the encoder too."""

@@ -59,7 +59,7 @@ class Claim:
     @property
     def comparison(self) -> str:
         """In words."""
-        return f"{self.metric}: {' and '.join(self.better)} minus each of {', '.join(self.worse)} > 0"
+        return f"{self.metric}: {' and '.join(self.better)} minus each of {'; '.join(self.worse)} > 0"
 
 
 @dataclass(frozen=True)
