@@ -8,8 +8,8 @@ Neither checkpoints nor data are needed here.
 Results, raw scores, curves, tables and pictures of an experiment go to results/paper/NAME/, config, environment and
 timings of its runs to results/paper/runs/RUN/. What all published experiments say of themselves is then collected in
 results/paper/paper.json, from which `tools/tables.py` makes the tables of docs/results.md and docs/comparisons.md, and
-the pictures that these pages may show are put into docs/img/paper/. An experiment that is not named stays as it is; where
-it has a run that has other scores here, the one here was trained again, and is kept as RUN-again.
+the pictures that these pages may show are put into docs/img/paper/. An experiment that is not named stays as it is;
+where it has a run that has other scores here, the one here was trained again, and is kept as RUN-again.
 """
 
 from __future__ import annotations
