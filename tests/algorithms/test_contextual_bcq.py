@@ -64,7 +64,7 @@ def np_target(params, targets, batch, z, noise, config) -> np.ndarray:
     best = np.full((M, B), -np.inf)
     state = np.concatenate([batch["next_obs"], z], -1)
     for k in range(10):
-        act = np_generate(params, targets, state, noise["next_act"][:, :, k], config.perturbation)
+        act = np_generate(params, targets, state, noise["next_latents"][:, :, k], config.perturbation)
         q1, q2 = np_q(targets, batch["next_obs"], z, act)
         best = np.maximum(best, 0.75 * np.minimum(q1, q2) + 0.25 * np.maximum(q1, q2))
     reward = batch["rew_dense"] if config.dense_reward else batch["rew"]
@@ -93,7 +93,7 @@ def test_losses_equal_numpy(dense, scale):
     z = np_z(params, b, n)
     state = np.concatenate([b["obs"], z], -1)
     y = np_target(params, targets, b, z, n, algorithm.config)
-    act = np_generate(params, params, state, n["act"], 0.3)
+    act = np_generate(params, params, state, n["latent"], 0.3)
     value = np_q(params, b["obs"], z, act)[0].mean()
     wanted = {
         "vae_loss": np_vae(params, state, b["act"], n["vae"]),
@@ -119,7 +119,8 @@ def test_the_spread_of_the_autoencoder_is_clamped():
         mean, std = code[..., :LATENT], np.exp(clamped)
         error = np_decode(raw, state, mean + std * noise["vae"].numpy()) - batch["act"].numpy()
         wanted = np.mean(error**2) + 0.25 * np.mean(mean**2 + std**2 - 1 - 2 * clamped)
-        assert float(algorithm.L_vae(raw, batch, z, noise)) == pytest.approx(float(wanted), rel=1e-8)
+        found = bcq.L_vae(algorithm.nets, raw, torch.tensor(state), batch["act"], noise["vae"])
+        assert float(found) == pytest.approx(float(wanted), rel=1e-8)
 
 
 def test_candidates_stay_near_the_decoded_actions_and_within_the_bounds():
@@ -127,8 +128,8 @@ def test_candidates_stay_near_the_decoded_actions_and_within_the_bounds():
     params, _, batch, noise = problem(algorithm)
     state = torch.cat([batch["obs"], torch.zeros(M, B, L, dtype=torch.float64)], -1)
     loud = {name: value * 50 for name, value in params.items()}
-    acts, states = bcq.generate(algorithm.nets, loud, loud, state, noise["next_act"], 0.4)
-    decoded = bcq.decode(algorithm.nets, loud, states, noise["next_act"].clamp(-0.5, 0.5))
+    acts, states = bcq.generate(algorithm.nets, loud, loud, state, noise["next_latents"], 0.4)
+    decoded = bcq.decode(algorithm.nets, loud, states, noise["next_latents"].clamp(-0.5, 0.5))
     assert acts.shape == (M, B, 10, A)
     assert (acts - decoded).abs().max() <= 0.4 + 1e-12 and acts.abs().max() == 1
 
@@ -173,11 +174,16 @@ def test_bcq_s_functions_take_a_single_task_s_state_as_it_is():
 
 def losses(algorithm: ContextualBCQ, leaves, targets, batch, noise):
     """One by one, with z as the update has it."""
+    nets, config = algorithm.nets, algorithm.config
     z = algorithm.infer(leaves, batch["context"][:, 0], noise["z"])[:, None].expand(-1, B, -1)
+    state, next_state = (torch.cat([batch[name], z], -1) for name in ("obs", "next_obs"))
+    limits = config.perturbation, config.soft_clipping
+    value = bcq.target_value(nets, leaves, targets, next_state, noise["next_latents"], *limits)
+    target = config.reward_scale * batch["rew"] + config.gamma * (1 - batch["term"]) * value
     return {
-        "vae": algorithm.L_vae(leaves, batch, z, noise),
-        "critic": algorithm.L_critic(leaves, targets, batch, z, noise),
-        "actor": algorithm.L_actor(leaves, batch, z, noise)[0],
+        "vae": bcq.L_vae(nets, leaves, state, batch["act"], noise["vae"]),
+        "critic": bcq.L_critic(nets, leaves, state, batch["act"], target),
+        "actor": bcq.L_actor(nets, leaves, state, noise["latent"], config.perturbation)[0],
     }
 
 
@@ -208,7 +214,7 @@ def test_gradients_equal_the_slopes_of_the_numpy_losses():
         return critic + np_vae(moved, np.concatenate([b["obs"], z], -1), b["act"], n["vae"])
 
     def actor(moved) -> float:
-        act = np_generate(params, moved, np.concatenate([b["obs"], still], -1), n["act"], 0.3)
+        act = np_generate(params, moved, np.concatenate([b["obs"], still], -1), n["latent"], 0.3)
         return -np_q(params, b["obs"], still, act)[0].mean()
 
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}

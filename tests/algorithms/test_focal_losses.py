@@ -9,7 +9,7 @@ import pytest
 import torch
 from references import A, B, C, L, M, S, example, np_divergence, np_mlp, np_policy, np_q, numpy_of, params_of
 
-from omrl.algorithms.common import drawn, kl_to_prior
+from omrl.algorithms.common import drawn, kl
 from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
 from omrl.divergences import dual_loss, estimate, penalty
 from omrl.engine import Population, call
@@ -331,8 +331,8 @@ def test_probabilistic_update_equals_numpy() -> None:
     variance = 1 / precision.sum(-2)
     mean = (np.tanh(codes[..., :L]) * precision).sum(-2) * variance  # [M, 2, L]
     z = mean + np.sqrt(variance) * noise["z"].numpy()
-    kl = 0.5 * (variance + mean**2 - 1 - np.log(variance)).sum(-1)
-    task = np_dml(z[:, 0], z[:, 1], "inverse-square", 1.7, 0.1) + 0.3 * kl.mean(1).sum()
+    own_kl = 0.5 * (variance + mean**2 - 1 - np.log(variance)).sum(-1)
+    task = np_dml(z[:, 0], z[:, 1], "inverse-square", 1.7, 0.1) + 0.3 * own_kl.mean() / L
     rows = torch.tensor(z[:, :1]).expand(-1, B, -1)
     control, _ = algorithm.L_control(params, targets, batch, rows, noise)
     found, info = algorithm.loss(params, targets, batch, noise)
@@ -347,7 +347,10 @@ def test_probabilistic_update_equals_numpy() -> None:
 
 @pytest.mark.parametrize("beta", [1.0, 10.0])
 def test_by_default_a_probabilistic_encoder_gains_by_telling_tasks_apart(beta: float) -> None:
-    """Against N(0, 1) for every task, whose draws are far apart too: with PEARL's weight that is the better choice."""
+    """Against N(0, 1) for every task, whose draws are far apart too: with PEARL's weight that is the better choice.
+
+    PEARL's KL is a sum over tasks and dimensions; here it is a mean over both, as the distances are.
+    """
     config = FOCALConfig(encoder="probabilistic", beta=beta)
     rng, shape = torch.Generator().manual_seed(0), (config.meta_batch, config.latent_dim)
     corners = 0.9 * torch.randn(shape, generator=rng).sign()
@@ -357,11 +360,12 @@ def test_by_default_a_probabilistic_encoder_gains_by_telling_tasks_apart(beta: f
         algorithm = focal(encoder="probabilistic", beta=beta)
         pairs = [[drawn(mean, variance, one) for one in pair] for pair in noise]
         distances = torch.stack([algorithm.L_dml(*pair) for pair in pairs]).mean()
-        return float(distances + kl_weight * kl_to_prior(mean, variance).sum())
+        return float(distances + kl_weight * kl(mean, variance).mean() / config.latent_dim)
 
     apart, alike = (corners, torch.full(shape, 0.05)), (torch.zeros(shape), torch.ones(shape))
     assert loss(*apart, config.kl_weight) < loss(*alike, config.kl_weight) - 0.5
-    assert loss(*apart, 0.1) > loss(*alike, 0.1) + 10
+    pearl = 0.1 * config.meta_batch * config.latent_dim
+    assert loss(*apart, pearl) > loss(*alike, pearl) + 10
 
 
 def test_an_adapted_alpha_stays_within_its_bounds() -> None:

@@ -13,9 +13,9 @@ from references import A, B, C, L, M, S, np_mlp, params_of
 
 import omrl
 from omrl import stages, training
-from omrl.algorithms import mbml_teachers
-from omrl.algorithms.common import posterior
-from omrl.algorithms.mbml import MBML, MBMLConfig, posterior_kl
+from omrl.algorithms import bcq, mbml_teachers
+from omrl.algorithms.common import kl, posterior
+from omrl.algorithms.mbml import MBML, MBMLConfig
 from omrl.data import MetaDataset
 from omrl.engine import Population
 from omrl.errors import OmrlError
@@ -129,10 +129,10 @@ def np_triplet(codes, kept, margin):
 def test_kl_between_diagonal_gaussians_equals_numpy():
     rng = np.random.default_rng(0)
     (mean, other_mean), (variance, other_variance) = rng.normal(size=(2, 5, L)), rng.uniform(0.1, 2, size=(2, 5, L))
-    found = posterior_kl(*(torch.tensor(x) for x in (mean, variance, other_mean, other_variance)))
+    found = kl(*(torch.tensor(x) for x in (mean, variance, other_mean, other_variance)))
     expected = [np_kl(*(x[n] for x in (mean, variance, other_mean, other_variance))) for n in range(5)]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert posterior_kl(torch.zeros(3), torch.ones(3), torch.zeros(3), torch.ones(3)) == 0
+    assert kl(torch.zeros(3), torch.ones(3), torch.zeros(3), torch.ones(3)) == 0
 
 
 def test_posterior_of_some_rows_is_that_of_a_context_without_the_others():
@@ -220,10 +220,11 @@ def test_distillation_losses_equal_numpy():
         state = np.concatenate([obs, z[i].numpy()], -1)
         own = np.tanh(np_mlp(params, "vae.decoder", np.concatenate([state, latent], -1)))
         own_change = np.tanh(np_mlp(params, "actor", np.concatenate([state, candidate], -1)))
-        q_error.append((np_mlp(params, "critic", np.concatenate([state, act], -1)) - value) ** 2)
+        own_value = np_mlp(params, "critic", np.concatenate([state, act], -1))
+        q_error.append((own_value - value) ** 2)
         candidate_error.append((own - candidate) ** 2)
         change_error.append((own_change - change) ** 2)
-        values.append(value)
+        values.append(own_value)
     found = algorithm.L_distil(params, batch, z, noise["latent"])
     for loss, expected in zip(found, (q_error, candidate_error, change_error, values), strict=True):
         assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-9)
@@ -350,7 +351,7 @@ def test_teacher_loss_is_bcq_with_a_bellman_target(dense):
     batch = {name: torch.tensor(rng.uniform(-0.9, 0.9, size=shape)) for name, shape in shapes.items()}
     batch["term"] = torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0], dtype=torch.float64)
     one = {name: value[None] for name, value in batch.items()}
-    noise = {name: x[0].double() for name, x in mbml_teachers.teacher_noise(one, torch.Generator()).items()}
+    noise = {name: x[0].double() for name, x in bcq.noise(one, torch.Generator()).items()}
     # The target: the best of ten candidates of the target policy, by 0.75 min + 0.25 max of the target critics.
     states = np.repeat(batch["next_obs"].numpy()[:, None], 10, axis=1)
     latents = noise["next_latents"].clamp(-0.5, 0.5).numpy()

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import drawn, encode, kl_to_prior, posterior
+from omrl.algorithms.common import drawn, encode, kl, per_row, posterior
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 
@@ -74,18 +74,15 @@ class BatchPEARL(SoftActorCritic):
         """z of a batch's tasks [M, l]."""
         return self.infer(params, batch["context"][:, 0], noise["z"])
 
-    def L_kl(self, params: Params, context: Tensor) -> Tensor:
-        """KL(q(z | c) || N(0, 1)), summed over tasks."""
-        return kl_to_prior(*self.posterior(params, context)).sum()
-
     # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` and `L_actor` of SoftActorCritic ----------------------
 
     # -- the update ------------------------------------------------------------------------------------------------
 
     def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """The sum of all losses; KL and critic move the encoder, everything else its own network alone."""
-        z = self.z_of(params, batch, noise)[:, None].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
-        kl = self.L_kl(params, batch["context"][:, 0])
+        mean, variance = self.posterior(params, batch["context"][:, 0])  # [M, l]
+        L_kl = kl(mean, variance).sum()
+        z = per_row(drawn(mean, variance, noise["z"]), batch)
         control, info = self.L_control(params, targets, batch, z, noise)
-        info["kl"] = kl / len(z)
-        return self.config.kl_weight * kl + control, {key: value.detach() for key, value in info.items()}
+        info["kl"] = L_kl / len(z)
+        return self.config.kl_weight * L_kl + control, {key: value.detach() for key, value in info.items()}

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from omrl.algorithms.common import twin_q
-from omrl.engine import Params, call, detached
+from omrl.engine import Batch, Info, Params, call, detached
 from omrl.nets import MLP
 
 # Candidates that the policy and the Bellman target choose from.
@@ -81,10 +82,14 @@ def L_vae(nets: nn.Module, params: Params, state: Tensor, act: Tensor, noise: Te
     return error.square().mean() + 0.5 * kl.mean()
 
 
+def change(nets: nn.Module, params: Params, state: Tensor, act: Tensor) -> Tensor:
+    """Where the perturbation moves an action to, in (-1, 1)."""
+    return torch.tanh(call(nets, params, "actor", torch.cat([state, act], -1)))
+
+
 def perturb(nets: nn.Module, params: Params, state: Tensor, act: Tensor, limit: float) -> Tensor:
     """The action moved by at most `limit` in every dimension, within the bounds."""
-    change = torch.tanh(call(nets, params, "actor", torch.cat([state, act], -1)))
-    return (act + limit * change).clamp(-1.0, 1.0)
+    return (act + limit * change(nets, params, state, act)).clamp(-1.0, 1.0)
 
 
 def generate(
@@ -123,6 +128,40 @@ def L_actor(nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limi
     acts, states = generate(nets, fixed, params, still, latent.unsqueeze(-2), limit)
     value = twin_q(nets, fixed, states, acts)[0].mean()
     return -value, value.detach()
+
+
+def noise(batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
+    """The random numbers of one update of all learners: batch [P, ..., B, dim]."""
+    act = batch["act"]
+    latent = (*act.shape[:-1], latent_dim(act.shape[-1]))
+    shapes = {"vae": latent, "latent": latent, "next_latents": (*latent[:-1], CANDIDATES, latent[-1])}
+    return {name: torch.randn(shape, generator=generator, device=act.device) for name, shape in shapes.items()}
+
+
+def loss(
+    nets: nn.Module,
+    params: Params,
+    targets: Params,
+    batch: Batch,
+    noise: Batch,
+    *,
+    state: Tensor,
+    next_state: Tensor,
+    reward: Tensor,
+    config: Any,
+) -> tuple[Tensor, Info]:
+    """The sum of all losses. Those of autoencoder and critics send gradients to a state that has any."""
+    limit = config.perturbation
+    value = target_value(nets, params, targets, next_state, noise["next_latents"], limit, config.soft_clipping)
+    target = reward + config.gamma * (1.0 - batch["term"]) * value
+    vae = L_vae(nets, params, state, batch["act"], noise["vae"])
+    critic = L_critic(nets, params, state, batch["act"], target)
+    actor, q = L_actor(nets, params, state, noise["latent"], limit)
+    info = {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": q}
+    return vae + critic + actor, {name: value.detach() for name, value in info.items()}
+
+
+# -- acting ------------------------------------------------------------------------------------------------------------
 
 
 def candidates(nets: nn.Module, params: Params, state: Tensor, latents: Tensor, limit: float) -> tuple[Tensor, Tensor]:

@@ -67,9 +67,17 @@ def drawn(mean: Tensor, variance: Tensor, noise: Tensor | None) -> Tensor:
     return mean if noise is None else mean + variance.sqrt() * noise
 
 
-def kl_to_prior(mean: Tensor, variance: Tensor) -> Tensor:
-    """KL to N(0, 1), summed over the dimensions of z."""
-    return 0.5 * (variance + mean.square() - 1.0 - variance.log()).sum(-1)
+def kl(
+    mean: Tensor, variance: Tensor, other_mean: Tensor | float = 0.0, other_variance: Tensor | float = 1.0
+) -> Tensor:
+    """KL of diagonal Gaussians [..., l], of the first to the other or to the prior N(0, 1), summed over dimensions."""
+    ratio = variance / other_variance
+    return 0.5 * (ratio - 1.0 - ratio.log() + (mean - other_mean).square() / other_variance).sum(-1)
+
+
+def per_row(z: Tensor, batch: Batch) -> Tensor:
+    """z of tasks [M, l] for every row of theirs in a batch [M, B, l]."""
+    return z[:, None].expand(-1, batch["obs"].shape[1], -1)
 
 
 def task_reward(config: Any, batch: Batch) -> Tensor:

@@ -1,7 +1,7 @@
 """Contextual BCQ: BCQ (Fujimoto, Meger, Precup; ICML 2019) on the state [s, z], FOCAL's second baseline.
 
-The form is that of the baseline in MBML (Li et al., 2019). A probabilistic encoder maps a context to a Gaussian over z,
-the product of one Gaussian per transition. It is trained by the critic's Bellman error and by the loss of the
+The form is that of the baseline in MBML (Li et al., NeurIPS 2020). A probabilistic encoder maps a context to a Gaussian
+over z, the product of one Gaussian per transition. It is trained by the critic's Bellman error and by the loss of the
 autoencoder that imitates the logged actions, both through a sample of z. The policy generates candidate actions with
 the autoencoder's decoder, perturbs each a little, and takes the one of the largest Q. Every loss is a pure function for
 one learner; those of BCQ itself are in `bcq.py`.
@@ -20,6 +20,7 @@ from omrl.algorithms.common import (
     at_least_one,
     drawn,
     encode,
+    per_row,
     posterior,
     task_reward,
     transition_dim,
@@ -108,6 +109,7 @@ class ContextualBCQ:
     Config = ContextualBCQConfig
     targets = ("actor", "critic")
     plain = ()
+    before: Sequence[tuple[str, Loss]] = ()
 
     def __init__(self, nets: ContextualBCQNets, config: ContextualBCQConfig) -> None:
         self.nets = nets
@@ -135,25 +137,15 @@ class ContextualBCQ:
 
     def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one update of all learners: batch [P, M, B, ...]."""
-        rows, latent = batch["act"].shape[:-1], bcq.latent_dim(batch["act"].shape[-1])
-        shapes = {
-            "z": (*rows[:2], self.config.latent_dim),
-            "vae": (*rows, latent),
-            "act": (*rows, latent),
-            "next_act": (*rows, bcq.CANDIDATES, latent),
-        }
-        device = batch["act"].device
-        return {name: torch.randn(shape, generator=generator, device=device) for name, shape in shapes.items()}
+        shape = (*batch["act"].shape[:2], self.config.latent_dim)
+        z = torch.randn(shape, generator=generator, device=batch["act"].device)
+        return {"z": z, **bcq.noise(batch, generator)}
 
     # -- the task --------------------------------------------------------------------------------------------------
 
-    def posterior(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of q(z | c): the product of one Gaussian per transition."""
-        return posterior(encode(self.nets, params, context))
-
     def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
-        return drawn(*self.posterior(params, context), noise)
+        return drawn(*posterior(encode(self.nets, params, context)), noise)
 
     # -- control ---------------------------------------------------------------------------------------------------
 
@@ -167,38 +159,11 @@ class ContextualBCQ:
         """Both critics [2, ...]."""
         return twin_q(self.nets, params, obs, z, act)
 
-    def L_vae(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
-        """The autoencoder's loss, which moves it and the encoder."""
-        return bcq.L_vae(self.nets, params, torch.cat([batch["obs"], z], -1), batch["act"], noise["vae"])
-
-    def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
-        """Squared Bellman error, which moves the critics and the encoder."""
-        config = self.config
-        next_state = torch.cat([batch["next_obs"], z.detach()], -1)
-        value = bcq.target_value(
-            self.nets, params, targets, next_state, noise["next_act"], config.perturbation, config.soft_clipping
-        )
-        target = config.reward_scale * task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
-        return bcq.L_critic(self.nets, params, torch.cat([batch["obs"], z], -1), batch["act"], target)
-
-    def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Tensor]:
-        """Minus the first critic's value of perturbed actions, which moves the perturbation alone; and that value."""
-        state = torch.cat([batch["obs"], z.detach()], -1)
-        return bcq.L_actor(self.nets, params, state, noise["act"], self.config.perturbation)
-
     # -- the update ------------------------------------------------------------------------------------------------
-
-    @property
-    def before(self) -> list[tuple[str, Loss]]:
-        """One backward says it all."""
-        return []
 
     def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """The sum of all losses; critic and autoencoder move the encoder too, the actor its own network alone."""
-        z = self.infer(params, batch["context"][:, 0], noise["z"])
-        z = z[:, None].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
-        vae = self.L_vae(params, batch, z, noise)
-        critic = self.L_critic(params, targets, batch, z, noise)
-        actor, value = self.L_actor(params, batch, z, noise)
-        info = {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": value}
-        return vae + critic + actor, {key: value.detach() for key, value in info.items()}
+        z = per_row(self.infer(params, batch["context"][:, 0], noise["z"]), batch)
+        state = {"state": torch.cat([batch["obs"], z], -1), "next_state": torch.cat([batch["next_obs"], z], -1)}
+        reward = self.config.reward_scale * task_reward(self.config, batch)
+        return bcq.loss(self.nets, params, targets, batch, noise, **state, reward=reward, config=self.config)

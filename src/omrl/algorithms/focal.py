@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import drawn, encode, kl_to_prior, product_of_gaussians
+from omrl.algorithms.common import drawn, encode, kl, per_row, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 
@@ -36,8 +36,8 @@ class FOCALConfig(SoftActorCriticConfig):
     """Weight of the repulsion, on top of the power's own [beta]."""
     epsilon: float = 0.1
     """Softening of the inverse powers [epsilon]."""
-    kl_weight: float = 1e-3
-    """Weight of the probabilistic encoder's KL to its N(0, 1) prior, summed over the tasks of a batch."""
+    kl_weight: float = 0.1
+    """Weight of the probabilistic encoder's KL to its N(0, 1) prior, per task and dimension, as distances are."""
     coupled: bool = False
     """Let the critic's loss train the encoder too."""
     dml_lr: float = 1e-3
@@ -118,19 +118,22 @@ class FOCAL(SoftActorCritic):
         different = 1.0 - same
         return (m * same).sum() / same.sum() + (repulsion * different).sum() / different.sum().clamp(min=1.0)
 
-    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` (Eqn 15) and `L_actor` (Eqn 16) of SoftActorCritic -----
+    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` (Eqn 27) and `L_actor` (Eqn 28) of SoftActorCritic -----
 
     # -- the update ------------------------------------------------------------------------------------------------
 
     def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
-        """Algorithm 1's step: the sum of all losses, each of which moves its own network alone."""
+        """Algorithm 1's step: the sum of all losses, each of which moves its own network alone, but for `coupled`."""
         config = self.config
-        z_pair = self.infer(params, batch["context"], noise.get("z"))  # [M, 2, l]
-        task_loss = self.L_dml(z_pair[:, 0], z_pair[:, 1])
-        if config.encoder == "probabilistic":
-            kl = kl_to_prior(*self.posterior(params, batch["context"]))  # [M, 2]
-            task_loss = task_loss + config.kl_weight * kl.mean(1).sum()
-        z = z_pair[:, :1].expand(-1, batch["obs"].shape[1], -1)  # [M, B, l]
+        if config.encoder == "deterministic":
+            z_pair = self.infer(params, batch["context"])  # [M, 2, l]
+            task_loss = self.L_dml(z_pair[:, 0], z_pair[:, 1])
+        else:
+            mean, variance = self.posterior(params, batch["context"])
+            z_pair = drawn(mean, variance, noise["z"])
+            L_kl = kl(mean, variance).mean() / config.latent_dim
+            task_loss = self.L_dml(z_pair[:, 0], z_pair[:, 1]) + config.kl_weight * L_kl
+        z = per_row(z_pair[:, 0], batch)
         z = z if config.coupled else z.detach()
         control, info = self.L_control(params, targets, batch, z, noise)
         info["dml_loss"] = task_loss

@@ -24,7 +24,8 @@ from omrl.algorithms.common import (
     at_least_one,
     drawn,
     encode,
-    kl_to_prior,
+    kl,
+    per_row,
     posterior,
     transition_dim,
     within_ranges,
@@ -216,7 +217,7 @@ class MBML:
         # i's rows are drawn independently of j's, so that those at the same places are some at random.
         anchor, positive = posterior(codes, rows), posterior(own[:, None], rows)
         negative = posterior(own[None, :], rows)
-        loss = torch.relu(posterior_kl(*anchor, *positive) - posterior_kl(*anchor, *negative) + self.config.margin)
+        loss = torch.relu(kl(*anchor, *positive) - kl(*anchor, *negative) + self.config.margin)
         pairs = len(codes) * (len(codes) - 1)
         return (loss * counted).sum() / max(pairs, 1)
 
@@ -230,20 +231,20 @@ class MBML:
 
     # -- control ---------------------------------------------------------------------------------------------------
 
-    def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
-        """Q_S [...]."""
-        return call(self.nets, params, "critic", torch.cat([obs, z, act], -1)).squeeze(-1)
+    def q(self, params: Params, *inputs: Tensor) -> Tensor:
+        """Q_S [...] of obs, z and act side by side."""
+        return call(self.nets, params, "critic", torch.cat(inputs, -1)).squeeze(-1)
 
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """Of ten perturbed candidates, which come from fixed latents, the one of the largest Q."""
         state = torch.cat([obs, z], -1)
         acts, states = bcq.candidates(self.nets, params, state, self._latents, self.config.perturbation)
-        return bcq.best(acts, call(self.nets, params, "critic", torch.cat([states, acts], -1)).squeeze(-1))
+        return bcq.best(acts, self.q(params, states, acts))
 
     def L_distil(
         self, params: Params, batch: Batch, z: Tensor, latent: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Squared errors of Q, candidates and perturbations against the teachers', and their mean Q; z [M, B, l].
+        """Squared errors of Q, candidates and perturbations against the teachers', and the mean Q; z [M, B, l].
 
         The Q function's error moves the encoder too.
         """
@@ -252,15 +253,16 @@ class MBML:
         latent = latent.clamp(-bcq.LATENT_BOUND, bcq.LATENT_BOUND)
         value = call(self._teacher, teacher, "critic", torch.cat([obs, act], -1)).squeeze(-1)
         candidate = bcq.decode(self._teacher, teacher, obs, latent)
-        change = torch.tanh(call(self._teacher, teacher, "actor", torch.cat([obs, candidate], -1)))
+        change = bcq.change(self._teacher, teacher, obs, candidate)
         state = torch.cat([obs, z.detach()], -1)
+        own_value = self.q(params, obs, z, act)
         own_candidate = bcq.decode(self.nets, params, state, latent)
-        own_change = torch.tanh(call(self.nets, params, "actor", torch.cat([state, candidate], -1)))
+        own_change = bcq.change(self.nets, params, state, candidate)
         return (
-            (self.q(params, obs, z, act) - value).square().mean(),
+            (own_value - value).square().mean(),
             (own_candidate - candidate).square().mean(),
             (own_change - change).square().mean(),
-            value.mean(),
+            own_value.mean(),
         )
 
     # -- the update ------------------------------------------------------------------------------------------------
@@ -272,24 +274,18 @@ class MBML:
         triplet = self.L_triplet(codes, kept)
         rows = self.joined(kept, noise["pick"])
         mean, variance = posterior(codes.flatten(1, 2), rows.flatten(1, 2))  # [M, l]
-        kl = kl_to_prior(mean, variance).sum()
-        z = drawn(mean, variance, noise["z"])[:, None].expand(-1, batch["obs"].shape[1], -1)
+        L_kl = kl(mean, variance).sum()
+        z = per_row(drawn(mean, variance, noise["z"]), batch)
         critic, candidate, perturbation, q = self.L_distil(params, batch, z, noise["latent"])
         pairs = max(len(kept) * (len(kept) - 1), 1)
         info = {
             "triplet_loss": triplet,
-            "kl": kl / len(kept),
+            "kl": L_kl / len(kept),
             "critic_loss": critic,
             "candidate_loss": candidate,
             "perturbation_loss": perturbation,
             "q": q,
             "relabelled": kept.sum() / (pairs * kept.shape[-1]),
         }
-        total = triplet + self.config.kl_weight * kl + critic + candidate + perturbation
+        total = triplet + self.config.kl_weight * L_kl + critic + candidate + perturbation
         return total, {key: value.detach() for key, value in info.items()}
-
-
-def posterior_kl(mean: Tensor, variance: Tensor, other_mean: Tensor, other_variance: Tensor) -> Tensor:
-    """KL of diagonal Gaussians [..., l]: of the first to the other."""
-    ratio = variance / other_variance
-    return 0.5 * (ratio - 1.0 - ratio.log() + (mean - other_mean).square() / other_variance).sum(-1)

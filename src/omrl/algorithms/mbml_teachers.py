@@ -50,25 +50,9 @@ def build_model(
 def teacher_loss(
     nets: bcq.BCQNets, config: MBMLConfig, params: Params, targets: Params, batch: Batch, noise: Batch
 ) -> tuple[Tensor, Info]:
-    """BCQ on rows [B, ...] of one task: autoencoder, soft-clipped double Q, perturbation."""
-    obs, act, limit = batch["obs"], batch["act"], config.perturbation
-    value = bcq.target_value(
-        nets, params, targets, batch["next_obs"], noise["next_latents"], limit, config.soft_clipping
-    )
-    target = task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
-    critic = bcq.L_critic(nets, params, obs, act, target)
-    vae = bcq.L_vae(nets, params, obs, act, noise["vae"])
-    actor, q = bcq.L_actor(nets, params, obs, noise["latent"], limit)
-    info = {"critic_loss": critic, "vae_loss": vae, "q": q}
-    return critic + vae + actor, {key: loss.detach() for key, loss in info.items()}
-
-
-def teacher_noise(batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
-    """The random numbers of one update of all teachers: batch [learners, B, ...]."""
-    act = batch["act"]
-    latent = (*act.shape[:-1], bcq.latent_dim(act.shape[-1]))
-    shapes = {"vae": latent, "latent": latent, "next_latents": (*latent[:-1], bcq.CANDIDATES, latent[-1])}
-    return {name: torch.randn(shape, generator=generator, device=act.device) for name, shape in shapes.items()}
+    """BCQ on rows [B, ...] of one task."""
+    state, reward = {"state": batch["obs"], "next_state": batch["next_obs"]}, task_reward(config, batch)
+    return bcq.loss(nets, params, targets, batch, noise, **state, reward=reward, config=config)
 
 
 def teacher_result(params: Params) -> dict[str, Tensor]:
@@ -102,7 +86,7 @@ def stages(obs_dim: int, act_dim: int, config: MBMLConfig, varies: str) -> list[
         name="teacher",
         build=partial(build_teacher, obs_dim, act_dim, config),
         loss=partial(teacher_loss, nets, config),
-        noise=teacher_noise,
+        noise=bcq.noise,
         result=teacher_result,
         lr=config.teacher_lr,
         batch_size=config.teacher_batch_size,

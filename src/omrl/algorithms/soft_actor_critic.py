@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import at_least_one, task_reward, transition_dim, twin_q, within_ranges
+from omrl.algorithms.common import at_least_one, per_row, task_reward, transition_dim, twin_q, within_ranges
 from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
 from omrl.engine import Batch, Info, Loss, Params, call, detached
 from omrl.errors import OmrlError
@@ -118,7 +118,7 @@ class SoftActorCritic(ABC):
 
     @property
     def learning_rate(self) -> dict[str, float]:
-        """Step size by network; the encoder's is added by whoever has one."""
+        """Step size by network; an algorithm adds its encoder's."""
         config = self.config
         return {
             "actor": config.actor_lr,
@@ -160,7 +160,7 @@ class SoftActorCritic(ABC):
         return twin_q(self.nets, params, obs, z, act)
 
     def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
-        """FOCAL's Eqn 15: squared Bellman error; with the value penalty the target pays for straying at s' too."""
+        """FOCAL's Eqn 27: squared Bellman error; with the value penalty the target pays for straying at s' too."""
         config, fixed = self.config, detached(params)
         still = z.detach()
         policy = self.policy(fixed, batch["next_obs"], still)
@@ -178,7 +178,7 @@ class SoftActorCritic(ABC):
         return (error.square() * counted).sum((-1, -2)).sum() / counted.sum().clamp(min=1.0)
 
     def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:
-        """FOCAL's Eqn 16: value and entropy of the policy's own actions, minus what it pays for straying."""
+        """FOCAL's Eqn 28: value and entropy of the policy's own actions, minus what it pays for straying."""
         fixed, still = detached(params), z.detach()
         policy = self.policy(params, batch["obs"], still)
         act, log_prob = squashed_gaussian(policy, noise["act"])
@@ -224,7 +224,7 @@ class SoftActorCritic(ABC):
     def g_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """A step of the discriminator alone, on a batch of its own."""
         fixed = detached({name: value for name, value in params.items() if not name.startswith("g.")})
-        z = self.z_of(fixed, batch, noise).unsqueeze(1).expand(-1, batch["obs"].shape[1], -1)
+        z = per_row(self.z_of(fixed, batch, noise), batch)
         act, _ = squashed_gaussian(self.policy(fixed, batch["obs"], z), noise["act"])
         return self.L_g(params, batch, z, act, noise), {}
 
