@@ -210,6 +210,9 @@ def place(trial: dict[str, Any]) -> tuple[str, str]:
 
 def main() -> None:
     args = tyro.cli(Args)
+    unknown = [row for row in args.rows if row not in ROWS]
+    if unknown:
+        raise SystemExit(f"There is no row {unknown[0]!r}; there are {', '.join(map(repr, ROWS))}.")
     table = Table("row", "trial", "return", "normalised")
     for row in args.rows:
         found = measure(args, row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -21,9 +22,10 @@ from omrl.experiments import COLUMNS, PaperRun, overview
 from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
 from omrl.experiments.judging import DOES_NOT, HOLDS, UNDECIDED, judge, q_growth, together, verdict
 from omrl.experiments.planning import Source, jobs, minutes, plan, updates
-from omrl.experiments.running import make_data, resolve, resplit, train_all
+from omrl.experiments.running import make_data, resolve, resplit, train, train_all
 from omrl.families import FAMILIES
 from omrl.reporting.gather import Curve
+from omrl.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = [
@@ -369,6 +371,20 @@ def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monk
     assert printed.count("is trained") == 4 and printed.count("training ") == 1 and printed.count("testing ") == 1
     unchanged = {path for path, when in before.items() if path.exists() and path.stat().st_mtime_ns == when}
     assert all(path in unchanged for path in before if focal not in path.parents)
+
+
+def test_a_run_goes_on_where_its_data_has_moved_to(robots, tmp_path, capsys):
+    job = replace(plan(get_experiment("comparison-point-robot-wind"), get_scale("small"))[0].job, steps=20)
+    there, moved = robots / "small" / "point-robot-wind", tmp_path / "moved"
+    shutil.copytree(there, moved)
+    first, then = (resolve(job, data, tmp_path / "runs", "cpu") for data in (there, moved))
+    assert first[0].out == then[0].out
+    train(*first)
+    (first[0].out / "checkpoints" / "latest").write_text("step-0000016.safetensors\n")
+    train(*then)
+    assert Run.open(first[0].out).config["data"] == str(moved)
+    printed = capsys.readouterr()
+    assert printed.out.count("training ") == 2 and "goes on at update 16" in printed.err
 
 
 def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):

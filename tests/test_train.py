@@ -332,6 +332,22 @@ def test_a_seed_that_fails_keeps_its_last_good_state_and_the_others_go_on(
     assert np.isfinite(Trained(Run.open(tmp_path / "run")).adapt(rows, seed=1).act([0.0, 0.0])).all()
 
 
+def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(Learner, "_warnings", lambda *_: [])
+    spoil(monkeypatch, 2, "rew", "rew_dense")
+    train(data, tmp_path / "two", **TWO_DRAWS, seed=3, log_every=2)
+    found = evaluation.evaluate(tmp_path / "two", episodes=1)
+    assert found["seeds"] == 2 and found["stopped"] == [4]
+
+    def all_of_them(self, generator, draw=Learner._draw):
+        batch, noise = draw(self, generator)
+        return {**batch, "rew": batch["rew"] * float("nan"), "rew_dense": batch["rew"] * float("nan")}, noise
+
+    monkeypatch.setattr(Learner, "_draw", all_of_them)
+    with pytest.raises(OmrlError, match=r"No seed of .* is left at update 2: each met a number that is not finite"):
+        train(data, tmp_path / "none", **TWO_DRAWS, seed=3, log_every=2)
+
+
 def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch, capfd):
     train(data, tmp_path / "usual", steps=8)
     assert "Q has passed" not in capfd.readouterr().err

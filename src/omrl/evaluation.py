@@ -95,6 +95,8 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
         "file": file_name(args),
         # Some families test on the tasks they train on, as the paper does: whoever reads a score should know.
         "tasks_trained_on": len({*names} & {*dataset.split["train"]}),
+        # What such a seed does is that of its last good state, whatever the number of updates says.
+        "stopped": [seed for seed, alive in zip(seeds, trained.population.alive.tolist(), strict=True) if not alive],
     }
     if args.protocol == "logged":
         metrics = logged(trained, view, args.context, args.seed)
@@ -334,6 +336,8 @@ def run(args: Evaluate) -> None:
     steps = Run.open(args.run).config["steps"]
     if found["updates"] < steps:
         table.add_row("not finished", f"{found['updates']:,} of {steps:,} updates")
+    if found["stopped"]:
+        table.add_row("stopped early", f"seed {', '.join(map(str, found['stopped']))}: a number was not finite")
     for name in ("esr", "rms"):
         if found[name]:
             table.add_row(f"embedding {name.upper()}", ", ".join(f"{value:.3f}" for value in found[name]))

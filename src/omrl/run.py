@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import platform
 import subprocess
@@ -129,7 +130,8 @@ class Run:
         if self._events is not None:
             for name, per_seed in values.items():
                 for seed, value in enumerate(per_seed, first):
-                    self._events.add_scalar(f"{name}/seed-{seed}", value, step)
+                    if math.isfinite(value):  # of others it writes a line to the log
+                        self._events.add_scalar(f"{name}/seed-{seed}", value, step)
 
     def close(self) -> None:
         """Write out what TensorBoard has not got yet."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 10_000
 # A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
 LARGE_Q = 1e6
+# What a preset says of a run and not of its algorithm.
+OF_THE_RUN = ("level", "max_rows", "steps")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Train:
     log_every: int = 200
     """Updates between two rows of metrics."""
     save_every: int = 5_000
-    """Updates between two checkpoints; where they take long, one every five minutes."""
+    """Updates between two checkpoints; there is one every five minutes at least."""
     eval_every: int = 5_000
     """Updates between two looks at the return on unseen tasks, where there is a simulator; 0 for none."""
     stream: bool = False
@@ -142,14 +144,14 @@ def starting_point(args: Train) -> tuple[Train, Any]:
                 f"{args.data} is of no family, and presets are of families: leave out --preset {args.preset}."
             )
         values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
-        same = {name: values.pop(name) for name in ("level", "max_rows", "steps") if name in values}
+        same = {name: values.pop(name) for name in OF_THE_RUN if name in values}
         return replace(args, **same), _build_config(kind.Config, values)
     if not args.config.is_file():
         raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
         config = json.loads(args.config.read_text())
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
-        same = {name: config[name] for name in ("level", "max_rows", "seeds", "seed", "steps")}
+        same = {name: config[name] for name in (*OF_THE_RUN, "seeds", "seed")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise OmrlError(f"{args.config} is not the config.json of a run ({reason}).") from error
@@ -360,6 +362,11 @@ class Learner(Trained):
                         if warning not in warned:
                             print(f"warning: {warning}", file=sys.stderr)
                         warned.add(warning)
+                    if not any(values["alive"]):
+                        raise OmrlError(
+                            f"No seed of {self.run.folder} is left at update {self.step:,}: each met a number that is "
+                            "not finite. Its metrics.csv shows where; smaller step sizes or rewards may help."
+                        )
                     clock.lap("logging")
                 # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
                 if logs or self.population.device.type == "cpu":

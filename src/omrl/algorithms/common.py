@@ -14,6 +14,10 @@ from omrl.errors import OmrlError
 
 # Smallest variance of one transition's Gaussian, as in PEARL.
 MIN_VARIANCE = 1e-7
+# Where hyperparameters of these names may lie, whichever algorithm has them.
+POSITIVE = ("epsilon", "reward_scale")
+FRACTIONS = ("gamma", "tau", "soft_clipping")
+NOT_NEGATIVE = ("alpha", "alpha_rate", "beta", "kl_weight", "perturbation", "reward_std", "next_obs_std")
 
 
 def at_least_one(config: Any, *names: str) -> None:
@@ -24,15 +28,19 @@ def at_least_one(config: Any, *names: str) -> None:
 
 
 def within_ranges(config: Any) -> None:
-    """Refuse step sizes, discounts and layers that nothing can be learnt with."""
+    """Refuse step sizes, weights, discounts and layers that nothing can be learnt with."""
     for name, value in vars(config).items():
-        if name.endswith("lr") and not 0 < value < math.inf:
-            raise OmrlError(f"{name} must be above 0, not {value}.")
         if name.endswith("hidden") and min(value, default=1) < 1:
             raise OmrlError(f"{name} must be layers of at least 1, not {value}.")
-        if name in ("gamma", "tau") and not 0 <= value <= 1:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value):
+            raise OmrlError(f"{name} must be finite, not {value}.")
+        if (name.endswith("lr") or name in POSITIVE) and value <= 0:
+            raise OmrlError(f"{name} must be above 0, not {value}.")
+        if name in FRACTIONS and not 0 <= value <= 1:
             raise OmrlError(f"{name} must lie between 0 and 1, not {value}.")
-        if name == "alpha" and not 0 <= value < math.inf:
+        if name in NOT_NEGATIVE and value < 0:
             raise OmrlError(f"{name} cannot be negative, as {value} is.")
 
 

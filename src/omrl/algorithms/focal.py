@@ -56,7 +56,7 @@ class FOCAL(SoftActorCritic):
     """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
 
     What training asks of an algorithm: `Config`, `targets`, `plain`, `learning_rate`, `build`, `noise`, `before`,
-    `loss`, `infer`, `act` and `q`.
+    `loss`, `infer` and `act`; evaluation from logs alone reports values where it has a `q`.
 
     Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...], next_act and
     has_next for the value penalty, and context [M, 2, C, ...]: two independent sets per task, so that every task meets

@@ -118,6 +118,11 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
     for row in results["rows"]:
         table.add_row(row["data"], row["row"], str(Estimate(**row["mean"])))
     console.print(table)
+    for row in results["rows"]:
+        if row["stopped"]:
+            seeds = ", ".join(map(str, row["stopped"]))
+            where = f"{row['row']} on {row['data']}"
+            print(f"warning: {where}: seed {seeds} met a number that is not finite and stopped.")
     for claim in results["claims"]:
         scale = "" if results["scale"] == "full" else f" at {results['scale']} scale"
         print(f"\n{claim['verdict'].upper()}{scale}: {claim['claim']}")

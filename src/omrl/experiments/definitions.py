@@ -11,7 +11,7 @@ from typing import Any
 
 from omrl.algorithms import ALGORITHMS
 from omrl.data.dataset import LEVELS
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, did_you_mean
 from omrl.families import FAMILIES, get_family
 
 FIGURES = ("return", "return-log", "q", "embedding", "embedding-pca", "embedding-3d", "levels")
@@ -132,7 +132,9 @@ def _made(kind: type, values: Mapping[str, Any], where: str) -> Any:
 def experiments() -> dict[str, Experiment]:
     """All experiments by name."""
     found = {}
-    for name, values in _table()["experiment"].items():
+    for name, own in _table()["experiment"].items():
+        values = {**_table()["experiment"][own["like"]], **own} if "like" in own else dict(own)
+        values.pop("like", None)
         parts: dict[str, list[Any]] = {
             key: [_made(kind, value, f"{name}.{key}") for value in values[key]]
             for key, kind in (("data", Data), ("rows", Row), ("claims", Claim))
@@ -144,7 +146,8 @@ def experiments() -> dict[str, Experiment]:
 def get_experiment(name: str) -> Experiment:
     """The experiment of that name."""
     if name not in experiments():
-        raise OmrlError(f"There is no experiment {name!r}; there are {', '.join(experiments())}.")
+        hint = did_you_mean(name, experiments())
+        raise OmrlError(f"There is no experiment {name!r}{hint}; there are {', '.join(experiments())}.")
     return experiments()[name]
 
 

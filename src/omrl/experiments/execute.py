@@ -161,7 +161,8 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
         "changes": dict(outcome.cell.job.changes),
         "level": config["level"],
         "context_level": outcome.summary["context_level"],
-        **{key: outcome.summary.get(key) for key in ("seeds", "tasks", "updates", "mean", "iqm", "normalised")},
+        **{key: outcome.summary.get(key) for key in ("seeds", "stopped", "tasks", "updates")},
+        **{key: outcome.summary.get(key) for key in ("mean", "iqm", "normalised")},
         "metrics": {name: [float(value) for value in values.mean(1)] for name, values in outcome.metrics.items()},
         "published": dict(outcome.cell.row.published),
     }

@@ -10,8 +10,6 @@ from omrl import training
 from omrl.experiments.definitions import Data, Experiment, Row, Scale, cost_table
 from omrl.families import get_family
 
-# What a preset says of a run and not of its algorithm.
-OF_THE_RUN = ("level", "max_rows", "steps")
 Changes = tuple[tuple[str, Any], ...]
 
 
@@ -84,7 +82,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     # the preset of the family that it stands for everything that the experiment is about.
     stand_in = scale.families[get_family(data.family).varies]
     preset = training.read_preset(row.algorithm, row.preset, data.family)
-    own = {name: value for name, value in preset.items() if name not in OF_THE_RUN}
+    own = {name: value for name, value in preset.items() if name not in training.OF_THE_RUN}
     changes = {**own, **row.changes, **scale.sizes[row.algorithm]}
     source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes)
     level = row.level or preset.get("level")

@@ -1,7 +1,7 @@
 """Makes what an experiment needs and is not there yet: data, runs, tests of runs.
 
     DATA/FAMILY, DATA/FAMILY-SPLIT, DATA/small/FAMILY    meta-datasets
-    OUT/runs/FAMILY-ALGORITHM-DIGEST                     runs; the digest is of all that decides a run's result
+    OUT/runs/FAMILY-ALGORITHM-DIGEST                     runs; the digest is of config and data
 
 Experiments share runs. What was interrupted goes on, what is finished is left alone.
 """
@@ -27,6 +27,7 @@ from omrl.evaluation import Evaluate, evaluate, file_name
 from omrl.experiments.planning import Job, Source
 from omrl.families import get_family
 from omrl.files import write_json
+from omrl.run import Run
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
 SAVES, LOOKS = 5, 20
@@ -51,6 +52,8 @@ def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
     options: dict[str, Any] = {"tasks": source.tasks, "episodes": source.episodes, "device": device}
     if (policies / source.family).is_dir():
         options |= {"from_policies": True, "policies": policies}
+    else:
+        print(f"There is no {policies / source.family}, so that one agent per task is trained for it.", flush=True)
     collect(source.family, folder, **options)
     return folder
 
@@ -119,9 +122,13 @@ def train(args: training.Train, hyperparameters: Any) -> None:
     """Train, go on, or leave alone what is finished."""
     from omrl.reporting.gather import gather
 
-    if (args.out / "config.json").is_file() and gather([args.out])[0].step >= args.steps:
-        print(f"{args.out} is trained", flush=True)
-        return
+    if (args.out / "config.json").is_file():
+        config, data = Run.open(args.out).config, str(args.data.absolute())
+        if config["data"] != data:  # moved: the folder's name says that its rows are the same
+            write_json(args.out / "config.json", {**config, "data": data})
+        if gather([args.out])[0].step >= args.steps:
+            print(f"{args.out} is trained", flush=True)
+            return
     print(f"training {args.out}", flush=True)
     training.run(args, hyperparameters)
 
