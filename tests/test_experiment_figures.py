@@ -76,3 +76,9 @@ def test_a_logarithmic_axis_has_several_labels_at_any_length(end, points, some, 
     labels = axes.xaxis.get_major_formatter().format_ticks(places)
     assert set(some) <= set(labels) and len(labels) <= 8
     assert set(axes.xaxis.get_minor_formatter().format_ticks(axes.get_xticks(minor=True))) <= {""}
+
+
+def test_rows_of_the_comparisons_look_the_same_in_every_figure():
+    assert drawing.places(get_experiment("comparison-ant-fwd-back")) == [0, 1, 2, 3, 4]
+    assert drawing.places(get_experiment("dml-vs-bellman")) == [0, 3, 1, 2]
+    assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]

@@ -85,4 +85,4 @@ class BatchPEARL(SoftActorCritic):
         z = per_row(drawn(mean, variance, noise["z"]), batch)
         control, info = self.L_control(params, targets, batch, z, noise)
         info["kl"] = L_kl / len(z)
-        return self.config.kl_weight * L_kl + control, {key: value.detach() for key, value in info.items()}
+        return self.config.kl_weight * L_kl + control, info

@@ -127,7 +127,7 @@ def L_actor(nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limi
     fixed, still = detached(params), state.detach()
     acts, states = generate(nets, fixed, params, still, latent.unsqueeze(-2), limit)
     value = twin_q(nets, fixed, states, acts)[0].mean()
-    return -value, value.detach()
+    return -value, value
 
 
 def noise(batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -157,8 +157,7 @@ def loss(
     vae = L_vae(nets, params, state, batch["act"], noise["vae"])
     critic = L_critic(nets, params, state, batch["act"], target)
     actor, q = L_actor(nets, params, state, noise["latent"], limit)
-    info = {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": q}
-    return vae + critic + actor, {name: value.detach() for name, value in info.items()}
+    return vae + critic + actor, {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": q}
 
 
 # -- acting ------------------------------------------------------------------------------------------------------------

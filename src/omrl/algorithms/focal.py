@@ -137,4 +137,4 @@ class FOCAL(SoftActorCritic):
         z = z if config.coupled else z.detach()
         control, info = self.L_control(params, targets, batch, z, noise)
         info["dml_loss"] = task_loss
-        return task_loss + control, {key: value.detach() for key, value in info.items()}
+        return task_loss + control, info

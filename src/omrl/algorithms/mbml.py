@@ -288,4 +288,4 @@ class MBML:
             "relabelled": kept.sum() / (pairs * kept.shape[-1]),
         }
         total = triplet + self.config.kl_weight * L_kl + critic + candidate + perturbation
-        return total, {key: value.detach() for key, value in info.items()}
+        return total, info

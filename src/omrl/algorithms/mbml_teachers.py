@@ -71,7 +71,7 @@ def model_loss(
     wanted = batch[target][..., None] if target == "rew" else batch[target]
     predicted = call(nets, params, f"{target}_model", torch.cat([batch["obs"], batch["act"]], -1))  # [members, B, out]
     errors = (predicted - wanted).square().flatten(1).mean(1)
-    return errors.sum(), {"error": errors.detach().mean().sqrt(), "spread": predicted.detach().std(0).mean()}
+    return errors.sum(), {"error": errors.mean().sqrt(), "spread": predicted.std(0).mean()}
 
 
 def no_noise(batch: Batch, generator: torch.Generator) -> Mapping[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from omrl.behaviour.plots import draw_trajectories
 from omrl.data import MetaDataset
-from omrl.experiments.definitions import Experiment
+from omrl.experiments.definitions import Experiment, get_experiment
 from omrl.experiments.judging import Outcome
 from omrl.reporting.probe import Embedding
 from omrl.reporting.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
@@ -46,13 +47,21 @@ def draw(
     return drawn
 
 
+def places(experiment: Experiment) -> list[int]:
+    """Which colour and dash each row has: those that the comparisons have too look the same in every figure."""
+    compared = [row.label for row in get_experiment("comparison-sparse-point-robot").rows]
+    fixed = {row.label: compared.index(row.label) for row in experiment.rows if row.label in compared}
+    free = (place for place in count() if place not in fixed.values())
+    return [fixed[row.label] if row.label in fixed else next(free) for row in experiment.rows]
+
+
 def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Figure:
     """A metric over the transitions sampled: the mean over seeds and the range between them."""
     metric = "q" if kind == "q" else "return"
     titles = list(dict.fromkeys(outcome.cell.title for outcome in outcomes))
     width = 4.6 * len(titles) + 0.4
     # The legend stands below: as many of its entries side by side as fit, in inches.
-    labels = [shortened(row.label, 34) for row in experiment.rows]
+    labels, looks = [shortened(row.label, 34) for row in experiment.rows], places(experiment)
     across = max(int(width / (0.5 + 0.058 * max(map(len, labels)))), 1)
     figure = new(width, 2.9 + 0.18 * -(-len(labels) // across))
     for axes, title in zip(np.atleast_1d(figure.subplots(1, len(titles))), titles, strict=True):
@@ -60,21 +69,20 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
             if outcome.cell.title != title or metric not in outcome.facts.curves:
                 continue
             curve, index = outcome.facts.curves[metric], experiment.rows.index(outcome.cell.row)
+            own = {"color": colour(looks[index])}
             values = np.where(np.isfinite(curve.values), curve.values, np.nan)
             there = np.isfinite(values).any(0)
             x, values = curve.transitions[there], values[:, there]
             axes.plot(
                 x,
                 np.nanmean(values, axis=0),
-                color=colour(index),
-                ls=dash(index),
+                **own,
+                ls=dash(looks[index]),
                 label=labels[index],
                 marker="o" if len(x) <= 15 else "",
                 markersize=3,
             )
-            axes.fill_between(
-                x, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=colour(index), alpha=0.18, lw=0
-            )
+            axes.fill_between(x, np.nanmin(values, axis=0), np.nanmax(values, axis=0), **own, alpha=0.18, lw=0)
         axes.set(title=title, xlabel="transitions sampled by each seed")
         axes.set_ylabel("Q of the policy's actions" if metric == "q" else "mean return on test tasks")
         if kind == "return-log":
