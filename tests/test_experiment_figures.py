@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from omrl.experiments import drawing
-from omrl.experiments.definitions import experiments, get_scale
+from omrl.experiments.definitions import experiments, get_experiment, get_scale
 from omrl.reporting.gather import Curve
 
 CURVES = ("return", "return-log", "q")
