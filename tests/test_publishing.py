@@ -243,5 +243,7 @@ def test_publishing_takes_a_folder_and_names(paper, words):
 
 
 def test_an_experiment_that_does_not_exist_is_refused(tmp_path, paper):
-    with pytest.raises(SystemExit, match="no experiment 'power-laws'; there are comparison-sparse-point-robot, "):
+    with pytest.raises(
+        SystemExit, match=r"no experiment 'power-laws' \(did you mean 'power-law'\?\); there are comparison-sparse"
+    ):
         paper(tmp_path, "power-laws")

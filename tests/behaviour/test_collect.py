@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +202,9 @@ def test_policies_without_a_training_record_can_be_rolled_out(published, tmp_pat
 
 def start(out: Path) -> subprocess.Popen[str]:
     words = [sys.executable, "-c", DRIVER, "collect", "sparse-point-robot", "--out", str(out), *SMALL]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell's background job ignores Ctrl-C, and so would whatever it starts.
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
 
 
 def interrupt(out: Path, reached, number: signal.Signals) -> tuple[int, str]:
