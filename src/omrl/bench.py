@@ -192,11 +192,13 @@ def _wait(device: str) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
+    from omrl.progress import counted
+
     steps = "" if row["g_steps"] is None else f", {row['g_steps']} discriminator steps"
     products = "" if row["products_ms"] is None else f", its matrix products alone {row['products_ms']:.2f} ms"
     return (
-        f"{row['algorithm']}, {row['seeds']} seeds{steps}, {row['mode']}: {row['ms']:.2f} ms per update{products}, "
-        f"first update {row['first_update_s']:.1f} s"
+        f"{row['algorithm']}, {counted(row['seeds'], 'seed')}{steps}, {row['mode']}: {row['ms']:.2f} ms per update"
+        f"{products}, first update {row['first_update_s']:.1f} s"
     )
 
 

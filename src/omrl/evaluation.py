@@ -350,7 +350,7 @@ def run(args: Evaluate) -> None:
 
 def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     worst, best = found["worst_task"], found["best_task"]
-    lines = [("mean return", f"{stats.Estimate(**found['mean'])}, {_over(found)}")]
+    lines = [("mean return", f"{stats.Estimate(**found['mean'])}, {over(found)}")]
     lines.append(("IQM", str(stats.Estimate(**found["iqm"]))))
     if "normalised" in found:
         beside = f"(random {found['random']:z.2f}, expert {found['expert']:z.2f})"
@@ -376,9 +376,12 @@ def _logged_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         if name in found:
             value = found[name]
             lines.append((label, f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"))
-    lines[0] = (lines[0][0], f"{lines[0][1]}, {_over(found)}")
+    lines[0] = (lines[0][0], f"{lines[0][1]}, {over(found)}")
     return lines
 
 
-def _over(found: dict[str, Any]) -> str:
-    return f"95 % over {found['seeds']} seeds and {found['tasks']} tasks"
+def over(found: dict[str, Any]) -> str:
+    """What an interval of a summary is over."""
+    from omrl.progress import counted
+
+    return f"95 % over {counted(found['seeds'], 'seed')} and {counted(found['tasks'], 'task')}"

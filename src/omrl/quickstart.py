@@ -47,6 +47,7 @@ class Quickstart:
 def run(args: Quickstart) -> None:
     """All stages; what an interrupted run has finished is not done again."""
     from omrl import collect, evaluate, load, report, train
+    from omrl.progress import counted
 
     published = not args.train_behaviour
     if published and not (args.policies / FAMILY).is_dir():
@@ -60,7 +61,7 @@ def run(args: Quickstart) -> None:
     source: dict[str, Any] = {"policies": args.policies, "from_policies": True} if published else {}
     dataset = collect(FAMILY, data, seed=args.seed, **source)
     assert dataset is not None
-    _stage(2, f"FOCAL, {args.seeds} seeds, on the logs of 80 tasks", "train")
+    _stage(2, f"FOCAL, {counted(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
     train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, eval_every=500, device="cpu")
     _stage(3, "the 20 unseen tasks", "test")
     found = evaluate(folder)
@@ -93,10 +94,11 @@ def print_summary(found: dict[str, Any], name: str, total: float, seconds: float
     from rich.table import Table
 
     from omrl import stats
+    from omrl.evaluation import over
 
     table = Table("", "", title="FOCAL on goals it has not seen", show_header=False)
     mean = stats.Estimate(**found["mean"])
-    table.add_row("mean return", f"{mean}, 95 % over {found['seeds']} seeds and {found['tasks']} tasks")
+    table.add_row("mean return", f"{mean}, {over(found)}")
     table.add_row("normalised", f"{found['normalised']:.3f} (0 is random, 1 the experts that made the data)")
     table.add_row("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"]))
     table.add_row(f"{name}, from {HANDFUL} transitions", f"{total:.2f}")

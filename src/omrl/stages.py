@@ -28,7 +28,7 @@ from omrl.data import Tensors
 from omrl.engine import Batch, Loss, Params, Population
 from omrl.errors import OmrlError
 from omrl.files import write_tensors
-from omrl.progress import Meter
+from omrl.progress import Meter, counted
 from omrl.run import Run
 from omrl.sampling import Normalisation, OnDisk, make_sampler
 
@@ -123,7 +123,7 @@ def _learn(
         population.load_state(state)
     run.forget_after(step)
     saved = time.monotonic()
-    label = f"{stage.name}, {len(seeds)} seeds x {tasks} tasks"
+    label = f"{stage.name}, {counted(len(seeds), 'seed')} x {counted(tasks, 'task')}"
     with closing(sampler), closing(run), Meter(label, stage.steps, step, "updates") as meter:
         while step < stage.steps:
             sampler.prepare(step)

@@ -338,11 +338,11 @@ class Learner(Trained):
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
-        from omrl.progress import Meter
+        from omrl.progress import Meter, counted
         from omrl.stages import CHECKPOINT_SECONDS
 
         steps, clock, warned = self.run.config["steps"], Clock(), set[str]()
-        label = f"{self.run.config['algorithm']}, {self.population.size} seeds"
+        label = f"{self.run.config['algorithm']}, {counted(self.population.size, 'seed')}"
         if 0 < self.step < steps:
             print(f"{self.run.folder} goes on at update {self.step:,}.", file=sys.stderr)
         saved = time.monotonic()

@@ -14,9 +14,9 @@ import numpy as np
 from omrl import __version__
 from omrl.data import MetaDataset
 from omrl.families import FAMILIES
-from omrl.progress import Meter
+from omrl.progress import Meter, counted
 from omrl.reporting import figures, tables
-from omrl.reporting.gather import RunFacts, counted
+from omrl.reporting.gather import RunFacts
 from omrl.reporting.page import Content, page
 from omrl.reporting.probe import Embedding, Probe, probe
 from omrl.reporting.style import Drawn, finish, style

@@ -16,6 +16,7 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation import LOGGED, SCORES, logged_summary, summary
 from omrl.families import FAMILIES, Task
+from omrl.progress import counted
 from omrl.run import METRICS, Run
 
 Array = np.ndarray[Any, Any]
@@ -304,11 +305,6 @@ def best_return(family: str, task: Task) -> float | None:
         return FAMILIES[family].best_return(task) if family in FAMILIES else None
     except (KeyError, TypeError, ValueError, IndexError):  # a manifest may name a family and hold other parameters
         return None
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def short(params: Any, limit: int = 90) -> str:
