@@ -22,7 +22,7 @@ from omrl.experiments import COLUMNS, PaperRun, overview
 from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
 from omrl.experiments.judging import DOES_NOT, HOLDS, UNDECIDED, judge, q_growth, together, verdict
 from omrl.experiments.planning import Source, jobs, minutes, plan, updates
-from omrl.experiments.running import make_data, resolve, resplit, train, train_all
+from omrl.experiments.running import make_data, resolve, resplit, tested, train, train_all
 from omrl.families import FAMILIES
 from omrl.reporting.gather import Curve
 from omrl.run import Run
@@ -385,6 +385,23 @@ def test_a_run_goes_on_where_its_data_has_moved_to(robots, tmp_path, capsys):
     assert Run.open(first[0].out).config["data"] == str(moved)
     printed = capsys.readouterr()
     assert printed.out.count("training ") == 2 and "goes on at update 16" in printed.err
+
+
+def test_a_run_of_which_no_seed_is_left_is_an_outcome_too(robots, tmp_path, capsys, monkeypatch):
+    job = replace(plan(get_experiment("comparison-point-robot-wind"), get_scale("small"))[0].job, steps=20)
+    resolved = resolve(job, robots / "small" / "point-robot-wind", tmp_path / "runs", "cpu")
+
+    def spoiled(self, generator, draw=training.Learner._draw):
+        batch, noise = draw(self, generator)
+        return {**batch, "rew": batch["rew"] * float("nan")}, noise
+
+    monkeypatch.setattr(training.Learner, "_draw", spoiled)
+    train(*resolved)
+    assert "warning: No seed of" in capsys.readouterr().out
+    train(*resolved)
+    assert "is trained" in capsys.readouterr().out
+    summary, _ = tested(resolved[0].out, 20, "cpu")
+    assert summary["stopped"] == [0, 1]
 
 
 def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):

@@ -346,6 +346,10 @@ def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, m
     monkeypatch.setattr(Learner, "_draw", all_of_them)
     with pytest.raises(OmrlError, match=r"No seed of .* is left at update 2: each met a number that is not finite"):
         train(data, tmp_path / "none", **TWO_DRAWS, seed=3, log_every=2)
+    # Nothing more would come of it: what was good is kept, and is all that there will be.
+    assert checkpoint(tmp_path / "none")[0] == Run.open(tmp_path / "none").config["steps"]
+    found = evaluation.evaluate(tmp_path / "none", episodes=1)
+    assert found["stopped"] == [3, 4] and np.isfinite(found["mean"]["value"])
 
 
 def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch, capfd):

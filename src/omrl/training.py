@@ -240,6 +240,10 @@ def populate(
     return algorithm, population
 
 
+class NoSeedLeft(OmrlError):
+    """All of a run's learners met numbers that are not finite."""
+
+
 class Trained:
     """A run's learners as they are after its newest checkpoint: what can infer tasks and act, without any data."""
 
@@ -362,12 +366,14 @@ class Learner(Trained):
                         if warning not in warned:
                             print(f"warning: {warning}", file=sys.stderr)
                         warned.add(warning)
-                    if not any(values["alive"]):
-                        raise OmrlError(
-                            f"No seed of {self.run.folder} is left at update {self.step:,}: each met a number that is "
-                            "not finite. Its metrics.csv shows where; smaller step sizes or rewards may help."
-                        )
                     clock.lap("logging")
+                    if not any(values["alive"]):
+                        at, self.step = self.step, steps  # what is left would change nothing
+                        self._save()
+                        raise NoSeedLeft(
+                            f"No seed of {self.run.folder} is left at update {at:,}: each met a number that is not "
+                            "finite, and keeps its last good state. Smaller step sizes or rewards may help."
+                        )
                 # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
                 if logs or self.population.device.type == "cpu":
                     meter.update(self.step)
@@ -377,12 +383,15 @@ class Learner(Trained):
                     clock.lap("evaluation")
                 if self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                     clock.lap("updates")
-                    scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
-                    self.run.save(self.step, {**self.population.state(), **scales})
+                    self._save()
                     saved = time.monotonic()
                     clock.lap("saving")
         if clock.seconds:  # a run that was finished before keeps its own
             self.run.note_timings(clock.seconds)
+
+    def _save(self) -> None:
+        scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
+        self.run.save(self.step, {**self.population.state(), **scales})
 
     def _log(self, values: Mapping[str, list[float]]) -> None:
         self.run.log(self.step, self.step * self.sampler.transitions_per_update, values)

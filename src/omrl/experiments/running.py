@@ -130,7 +130,10 @@ def train(args: training.Train, hyperparameters: Any) -> None:
             print(f"{args.out} is trained", flush=True)
             return
     print(f"training {args.out}", flush=True)
-    training.run(args, hyperparameters)
+    try:
+        training.run(args, hyperparameters)
+    except training.NoSeedLeft as error:  # which is an outcome, too
+        print(f"warning: {error}", flush=True)
 
 
 def train_all(runs: Sequence[tuple[str, training.Train, Any]], at_once: int) -> None:
