@@ -18,11 +18,11 @@ from omrl import cli, stats, training
 from omrl.algorithms import ALGORITHMS, get_algorithm
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.experiments import COLUMNS, PaperRun, overview
+from omrl.experiments import COLUMNS, PaperRun, overview, running
 from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
 from omrl.experiments.judging import DOES_NOT, HOLDS, UNDECIDED, judge, q_growth, together, verdict
 from omrl.experiments.planning import Source, jobs, minutes, plan, updates
-from omrl.experiments.running import make_data, resolve, resplit, tested, train, train_all
+from omrl.experiments.running import make_data, resolve, resplit, train, train_all
 from omrl.families import FAMILIES
 from omrl.reporting.gather import Curve
 from omrl.run import Run
@@ -400,7 +400,7 @@ def test_a_run_of_which_no_seed_is_left_is_an_outcome_too(robots, tmp_path, caps
     assert "warning: No seed of" in capsys.readouterr().out
     train(*resolved)
     assert "is trained" in capsys.readouterr().out
-    summary, _ = tested(resolved[0].out, 20, "cpu")
+    summary, _ = running.tested(resolved[0].out, 20, "cpu")
     assert summary["stopped"] == [0, 1]
 
 
