@@ -149,6 +149,23 @@ def test_a_run_says_the_same_in_every_experiment_that_shares_it():
             assert said.setdefault((row["run"], row["context_level"]), row["mean"]) == row["mean"], row["run"]
 
 
+def test_what_the_comparisons_say_of_the_walkers_beyond_their_tables_follows_from_the_raw_scores():
+    text = " ".join((RESULTS.parent / "docs" / "comparisons.md").read_text().split())
+    found = {results["experiment"]: returns_of(results) for results in PUBLISHED}
+    coupled, walkers = found["coupled-vs-decoupled"], "walker-2d-params, 20/5"
+    first = found["comparison-walker-2d-params"][walkers, "FOCAL"]
+    again = coupled[walkers, "Policy regularisation, decoupled"]
+    difference = stats.paired_difference(again, first, np.random.default_rng(0))
+    low, value, high = (f"{number:.0f}" for number in (difference.low, difference.value, difference.high))
+    assert f"{first.mean():.0f} and {again.mean():.0f}, lie in each other's" in text
+    assert f"differ, by {value} [{low}, {high}]" in text
+    bodies = [coupled[walkers, f"Value penalty, {how}"].mean(0) for how in ("coupled", "decoupled")]
+    best = bodies[0].argmax()
+    four = [np.delete(each, best).mean() for each in bodies]
+    assert f"half as well ({four[0]:.0f} against {four[1]:.0f})" in text
+    assert f"far better ({bodies[0][best]:.0f} against {bodies[1][best]:.0f})" in text
+
+
 @pytest.mark.parametrize("starts", ["same", "different"])
 def test_data_with_same_and_different_starts_is_compared_by_the_raw_scores(starts):
     folder = RESULTS / "behaviour" / "starts"

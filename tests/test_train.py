@@ -348,6 +348,7 @@ def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, m
         train(data, tmp_path / "none", **TWO_DRAWS, seed=3, log_every=2)
     # Nothing more would come of it: what was good is kept, and is all that there will be.
     assert checkpoint(tmp_path / "none")[0] == Run.open(tmp_path / "none").config["steps"]
+    assert (tmp_path / "none" / "timings.json").is_file()  # as any run that is finished
     found = evaluation.evaluate(tmp_path / "none", episodes=1)
     assert found["stopped"] == [3, 4] and np.isfinite(found["mean"]["value"])
 

@@ -349,7 +349,7 @@ class Learner(Trained):
         label = f"{self.run.config['algorithm']}, {counted(self.population.size, 'seed')}"
         if 0 < self.step < steps:
             print(f"{self.run.folder} goes on at update {self.step:,}.", file=sys.stderr)
-        saved = time.monotonic()
+        saved, none_left_at = time.monotonic(), None
         with closing(self.sampler), closing(self.run), Meter(label, steps, self.step, "updates") as meter:
             while self.step < steps:
                 self.sampler.prepare(self.step)
@@ -368,12 +368,9 @@ class Learner(Trained):
                         warned.add(warning)
                     clock.lap("logging")
                     if not any(values["alive"]):
-                        at, self.step = self.step, steps  # what is left would change nothing
+                        none_left_at, self.step = self.step, steps  # what is left would change nothing
                         self._save()
-                        raise NoSeedLeft(
-                            f"No seed of {self.run.folder} is left at update {at:,}: each met a number that is not "
-                            "finite, and keeps its last good state. Smaller step sizes or rewards may help."
-                        )
+                        break
                 # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
                 if logs or self.population.device.type == "cpu":
                     meter.update(self.step)
@@ -388,6 +385,11 @@ class Learner(Trained):
                     clock.lap("saving")
         if clock.seconds:  # a run that was finished before keeps its own
             self.run.note_timings(clock.seconds)
+        if none_left_at is not None:
+            raise NoSeedLeft(
+                f"No seed of {self.run.folder} is left at update {none_left_at:,}: each met a number that is not "
+                "finite, and keeps its last good state. Smaller step sizes or rewards may help."
+            )
 
     def _save(self) -> None:
         scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}

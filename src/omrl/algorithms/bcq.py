@@ -83,7 +83,7 @@ def L_vae(nets: nn.Module, params: Params, state: Tensor, act: Tensor, noise: Te
 
 
 def change(nets: nn.Module, params: Params, state: Tensor, act: Tensor) -> Tensor:
-    """Where the perturbation moves an action to, in (-1, 1)."""
+    """How far the perturbation moves an action, as a share of the limit, in (-1, 1)."""
     return torch.tanh(call(nets, params, "actor", torch.cat([state, act], -1)))
 
 

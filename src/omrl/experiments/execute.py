@@ -27,6 +27,8 @@ from omrl.reporting.gather import RunFacts, gather, read_logged, read_scores
 from omrl.reporting.probe import Embedding
 
 CURVES = ("return", "q")
+# What a row takes over from the summary of its run.
+OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "mean", "iqm", "normalised")
 
 
 def execute(args: PaperRun) -> dict[str, Any]:
@@ -161,8 +163,7 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
         "changes": dict(outcome.cell.job.changes),
         "level": config["level"],
         "context_level": outcome.summary["context_level"],
-        **{key: outcome.summary.get(key) for key in ("seeds", "stopped", "tasks", "updates")},
-        **{key: outcome.summary.get(key) for key in ("mean", "iqm", "normalised")},
+        **{key: outcome.summary.get(key) for key in OF_A_SUMMARY},
         "metrics": {name: [float(value) for value in values.mean(1)] for name, values in outcome.metrics.items()},
         "published": dict(outcome.cell.row.published),
     }
