@@ -246,6 +246,101 @@ def test_parameters_of_odd_size_are_aligned_and_apart_and_the_padding_stays_zero
         assert (learners.state()[name][:, padding] == 0).all(), name
 
 
+# ----------------------------------------------------------------------------- room to spare, and half precision
+
+
+def everything_stored(learners: Population) -> dict[str, dict[str, torch.Tensor]]:
+    """All parameters, their moments and targets by name, with the room that they are stored with."""
+    flats = {
+        "params": learners._flat,
+        "first": learners._first_moment,
+        "second": learners._second_moment,
+        "targets": learners._target_flat,
+    }
+    return {kind: learners._views(flat) for kind, flat in flats.items()}
+
+
+def assert_near_states(one: Population, other: Population, **tolerance) -> None:
+    used = torch.cat(
+        [
+            torch.nn.functional.pad(p[0].flatten() * 0 + 1, (0, -p[0].numel() % ALIGN))
+            for p in [other.params[name] for name in other._slots]
+        ]
+    ).bool()
+    for name, tensor in other.state().items():
+        found = one.state()[name]
+        assert found.shape == tensor.shape, name
+        if name == "adam.steps":  # between parameters it counts or not, as it likes
+            found, tensor = found[used], tensor[used]
+        torch.testing.assert_close(found, tensor, **tolerance, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_room_to_spare_changes_no_result_and_stays_zero():
+    roomy, exact = trained([1, 2], steps=1000, room=16), trained([1, 2], steps=1000)
+    assert_near_states(roomy, exact, rtol=1e-3, atol=1e-4)
+    assert {name: value.shape for name, value in roomy.params.items()} == {
+        name: value.shape for name, value in exact.params.items()
+    }
+    for kind, stored in everything_stored(roomy).items():
+        for name, value in stored.items():
+            inside = (slice(None), *map(slice, exact.params[name].shape[1:]))
+            spare = value.clone()
+            spare[inside] = 0.0
+            assert not spare.any(), (kind, name)
+            assert value[inside].any(), (kind, name)
+    assert everything_stored(roomy)["params"]["body.weight.1"].shape == (2, 2, 16, 16)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 16), (16, 1), (16, 16), (16, 8)])
+def test_what_is_saved_with_one_room_goes_on_with_another(before, after):
+    steps = list(draws(2, 8))
+
+    def go(learners, drawn):
+        for pair in drawn:
+            learners.step(lambda _, pair=pair: pair)
+        return learners
+
+    whole = go(population([1, 2]), steps)
+    first = go(population([1, 2], room=before), steps[:4])
+    second = population([7, 8], room=after)
+    second.load_state({name: value.clone() for name, value in first.state().items()})
+    go(second, steps[4:])
+    assert_near_states(second, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_with_half_losses_read_networks_in_bfloat16_and_the_rest_in_full():
+    seen = {}
+
+    def loss(params, targets, batch, noise):
+        seen.update({name: value.dtype for name, value in params.items()})
+        seen.update({f"target {name}": value.dtype for name, value in targets.items()})
+        return toy_loss(params, targets, batch, noise)
+
+    learners = Population([Toy(1)], loss, learning_rate=RATES, targets=["body"], half=True)
+    learners.step(lambda _: next(draws(1, 1)))
+    assert seen.pop("gain") == torch.float32
+    assert set(seen.values()) == {torch.bfloat16}
+    assert {value.dtype for value in learners.params.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("room", [1, 16])
+def test_half_learns_what_full_precision_learns(room):
+    half, full = trained([1, 2], steps=50, half=True, room=room), trained([1, 2], steps=50)
+    for name, value in full.params.items():
+        start = torch.stack([dict(Toy(seed).named_parameters())[name].detach() for seed in (1, 2)])
+        moved, apart = (value - start).norm(), (half.params[name] - value).norm()
+        assert 0 < apart < 0.2 * moved, name
+
+
+def test_copies_in_half_precision_follow_every_step_and_what_is_loaded():
+    learners = trained([1, 2], steps=3, half=True, room=16)
+    other = population([3, 4], half=True, room=16)
+    other.load_state(learners.state())
+    for one in (learners, other):
+        assert torch.equal(one._low, learners._flat.bfloat16())
+        assert torch.equal(one._low_targets, learners._target_flat.bfloat16())
+
+
 # ----------------------------------------------------------------------------- learners that fail
 
 

@@ -1,4 +1,4 @@
-"""Networks: products between hidden layers in half precision."""
+"""Networks: precision of the weights, room to spare."""
 
 from __future__ import annotations
 
@@ -11,57 +11,84 @@ from omrl.nets import MLP
 INPUTS, ROWS = 7, 400
 
 
-def pair(outputs=3, copies=None, hidden=(32, 32, 32)):
-    """The same network in full and in half precision, and rows to put in."""
-    full, half = (
-        MLP(INPUTS, hidden, outputs, generator=torch.Generator().manual_seed(0), copies=copies, half=half)
-        for half in (False, True)
-    )
-    return full, half, torch.randn(ROWS, INPUTS, generator=torch.Generator().manual_seed(1))
+def network(outputs=3, copies=None, hidden=(33, 30, 31)):
+    """A network, its parameters, and rows to put in."""
+    net = MLP(INPUTS, hidden, outputs, generator=torch.Generator().manual_seed(0), copies=copies)
+    rows = torch.randn(ROWS, INPUTS, generator=torch.Generator().manual_seed(1))
+    return net, {name: p.detach() for name, p in net.named_parameters()}, rows
 
 
-def assert_near(found, wanted, tolerance=0.02):
+def half(params):
+    return {name: value.bfloat16() for name, value in params.items()}
+
+
+def roomy(net, params, multiple=16):
+    """The parameters stored with room to spare."""
+    wide = {name: torch.zeros(shape) for name, shape in net.room(multiple).items()}
+    for name, value in params.items():
+        wide[name][tuple(map(slice, value.shape))] = value
+    return wide
+
+
+def assert_near(found, wanted, tolerance):
     """Equal within a few roundings to 8 bits; as a whole, since a rounding may switch a ReLU of a single row."""
     assert found.dtype == wanted.dtype == torch.float32 and found.shape == wanted.shape
     assert (found - wanted).norm() < tolerance * wanted.norm()
 
 
-@pytest.mark.parametrize(("outputs", "copies"), [(3, None), (1, None), (1, 2), (4, 2)])
+SHAPES = [(3, None), (1, None), (1, 2), (4, 2)]
+
+
+@pytest.mark.parametrize(("outputs", "copies"), SHAPES)
 def test_half_is_near_full_in_values_and_gradients(outputs, copies):
-    full, half, x = pair(outputs, copies)
-    x_full, x_half = x.clone().requires_grad_(), x.clone().requires_grad_()
-    wanted, found = full(x_full), half(x_half)
-    assert_near(found, wanted)
+    net, params, x = network(outputs, copies)
+
+    def total(params, x):
+        return functional_call(net, params, (x,)).sum()
+
+    found, wanted = (functional_call(net, p, (x,)) for p in (half(params), params))
+    assert_near(found, wanted, 0.02)
     assert not torch.equal(found, wanted)  # it really is another precision
-    wanted.sum().backward()
-    found.sum().backward()
-    assert_near(x_half.grad, x_full.grad, 0.1)
-    for (name, p), q in zip(full.named_parameters(), half.parameters(), strict=True):
-        assert torch.equal(p, q), name
-        assert q.grad.abs().sum() > 0, name
-        assert_near(q.grad, p.grad, 0.05)
+    slopes, exact = (grad(total, argnums=(0, 1))(p, x) for p in (half(params), params))
+    assert_near(slopes[1], exact[1], 0.1)
+    for name, value in exact[0].items():
+        assert slopes[0][name].dtype == torch.bfloat16
+        assert_near(slopes[0][name].float(), value, 0.05)
 
 
 def test_half_works_for_stacked_learners():
-    _, half, x = pair(1, 2)
-    params = {name: torch.stack([p.detach(), 0.5 * p.detach()]) for name, p in half.named_parameters()}
+    net, params, x = network(1, 2)
+    stacked = half({name: torch.stack([p, 0.5 * p]) for name, p in params.items()})
 
     def loss(params, x):
-        return functional_call(half, params, (x,)).square().mean()
+        return functional_call(net, params, (x,)).square().mean()
 
-    together = vmap(grad(loss), in_dims=(0, None))(params, x)
+    together = vmap(grad(loss), in_dims=(0, None))(stacked, x)
     for i in range(2):
-        alone = grad(loss)({name: value[i] for name, value in params.items()}, x)
+        alone = grad(loss)({name: value[i] for name, value in stacked.items()}, x)
         for name, value in alone.items():
-            assert_near(together[name][i], value, 0.05)
+            assert_near(together[name][i].float(), value.float(), 0.05)
 
 
-def test_only_products_between_hidden_layers_are_in_half():
-    full, half, x = pair(hidden=(16,))  # there are none
-    assert torch.equal(full(x), half(x))
+@pytest.mark.parametrize(("outputs", "copies"), SHAPES)
+def test_room_to_spare_changes_no_value_and_gets_no_gradient(outputs, copies):
+    net, params, x = network(outputs, copies)
+    wide = roomy(net, params)
+    assert {value.shape[-1] % 16 for value in wide.values() if value.shape[-1] > 1} == {0}
+    torch.testing.assert_close(functional_call(net, wide, (x,)), functional_call(net, params, (x,)))
+
+    def loss(params, x):
+        return functional_call(net, params, (x,)).square().mean()
+
+    found, wanted = grad(loss)(wide, x), grad(loss)(params, x)
+    for name, value in wanted.items():
+        inside = tuple(map(slice, value.shape))
+        torch.testing.assert_close(found[name][inside], value)
+        found[name][inside] = 0.0
+        assert not found[name].any(), name
 
 
 def test_a_single_output_is_the_product_it_stands_for():
-    full, _, x = pair(outputs=1, hidden=(16,))
-    hidden = torch.relu(x @ full.weight[0] + full.bias[0])
-    torch.testing.assert_close(full(x), hidden @ full.weight[1] + full.bias[1])
+    net, _, x = network(outputs=1, hidden=(16,))
+    hidden = torch.relu(x @ net.weight[0] + net.bias[0])
+    torch.testing.assert_close(net(x), hidden @ net.weight[1] + net.bias[1])

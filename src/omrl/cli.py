@@ -15,6 +15,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
 
 from omrl import training
+from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
 from omrl.bench import Bench
 from omrl.data.commands import DataCommand
@@ -92,11 +93,8 @@ def run(command: Families | Render | Data | Collect | Train | Evaluate | Report 
 
             commands.run(command.command)
         case Collect():
-            from omrl.behaviour.collect import run as collect
-            from omrl.data.commands import Info, info
-
-            if collect(command) is not None:
-                info(Info(command.out))
+            # `main` takes the family's own flags where its name comes first.
+            raise OmrlError(f"Name the family first: omrl collect {command.family} --out ...")
         case Train():
             # `main` takes the algorithm's own flags where its name comes first.
             raise OmrlError(f"Name the algorithm first: omrl train {command.algorithm} --data ... --out ...")
@@ -178,6 +176,14 @@ def main() -> None:
             trained = training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
             if trained is not None:
                 print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}` tests it.")
+        elif len(arguments) > 1 and arguments[0] == "collect" and not arguments[1].startswith("-"):
+            # So do the defaults of a family's agents.
+            from omrl.data.commands import Info, info
+
+            options = (OmitArgPrefixes, FlagCreatePairsOff)
+            made = collect.run(*collect.parse(arguments[1:], prog="omrl collect", config=options))
+            if made is not None and made.path is not None:
+                info(Info(made.path))
         else:
             run(
                 tyro.cli(

@@ -18,13 +18,15 @@ runs on CPU.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+
+from omrl.nets import MLP
 
 Params = Mapping[str, Tensor]
 Batch = Mapping[str, Tensor]
@@ -36,6 +38,9 @@ Mode = Literal["eager", "compiled", "graph"]
 ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
 # Each parameter starts at a multiple of this many floats: matrix units want 16-byte aligned operands.
 ALIGN = 8
+# On CUDA networks have room for widths of a multiple of this: rows of 300 numbers in bfloat16 are no multiple of 16
+# bytes, and the library would fall back to kernels of an older generation.
+ROOM = 16
 WARM_UP_STEPS = 3
 
 
@@ -85,6 +90,9 @@ class Population:
     copy, which the loss receives under the same names. Parameters named in `plain` move by plain gradient descent
     instead of Adam: for a multiplier whose step should be in proportion to what it watches. Each of `before` is the
     name of a child and a loss that trains this child alone, on a batch of its own, before `loss` trains everything.
+    With `half` the losses get the networks' weights in bfloat16; what is trained and kept are those in single
+    precision. `room` rounds the widths of networks up inside the engine, with zeros that stay zeros: nobody sees it
+    in `params` or `state`.
     """
 
     def __init__(
@@ -100,6 +108,8 @@ class Population:
         seed: int = 0,
         device: torch.device | str = "cpu",
         mode: Mode | None = None,
+        half: bool = False,
+        room: int | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.size = len(learners)
@@ -117,13 +127,11 @@ class Population:
         # Parameters with a target come first: then the targets are one contiguous block of the flat tensor.
         has_target = {name: any(name.startswith(f"{child}.") for child in targets) for name in shapes}
         names = sorted(shapes, key=lambda name: not has_target[name])
-        self._slots: dict[str, tuple[int, torch.Size]] = {}
-        width = target_width = 0
-        for name in names:
-            self._slots[name] = (width, shapes[name])
-            width += -(-shapes[name].numel() // ALIGN) * ALIGN
-            if has_target[name]:
-                target_width = width
+        asked = {name: shapes[name] for name in names}
+        of_networks = _roomy(learners[0], room or (ROOM if self.device.type == "cuda" else 1))
+        self._slots, width = _slots({**asked, **{name: of_networks[name] for name in names if name in of_networks}})
+        self._compact_slots, _ = _slots(asked)
+        target_width = max((self._end(name) for name in names if has_target[name]), default=0)
         self._flat = torch.zeros(self.size, width, device=self.device)
         self._first_moment = torch.zeros_like(self._flat)
         self._second_moment = torch.zeros_like(self._flat)
@@ -131,14 +139,20 @@ class Population:
         self._steps = torch.zeros(width, device=self.device)
         self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
 
-        self.params = self._views(self._flat)
+        self.params = self._asked_views(self._flat)
         for name, view in self.params.items():
             view.copy_(torch.stack([dict(m.named_parameters())[name].detach() for m in learners]))
-            start = self._slots[name][0]
-            self._plain[start : start + view[0].numel()] = name in plain
+            self._plain[self._slots[name][0] : self._end(name)] = name in plain
         self.set_rates([learning_rate])
         self._target_flat = self._flat[:, :target_width].clone()
-        self.targets = self._views(self._target_flat)
+        self.targets = self._asked_views(self._target_flat)
+        # What losses read: the same tensors, or copies of the networks' weights in half precision.
+        self._low = self._flat.bfloat16() if half else None
+        self._low_targets = self._target_flat.bfloat16() if half else None
+        self._read, self._read_targets = self._views(self._flat), self._views(self._target_flat)
+        if self._low is not None and self._low_targets is not None:
+            self._read |= {name: view for name, view in self._views(self._low).items() if name in of_networks}
+            self._read_targets |= self._views(self._low_targets)
 
         # Several steps of one child share a loss: it is compiled once.
         parts = {key: self._part(*key) for key in [*before, ("", loss)]}
@@ -153,11 +167,24 @@ class Population:
                 row[start : start + shape.numel()] = table[prefix]
         self._rate = rate
 
+    def _end(self, name: str) -> int:
+        """Where the next parameter begins in the flat tensor."""
+        start, shape = self._slots[name]
+        return start + _aligned(shape.numel())
+
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Parameters by name, with the room that they are stored with."""
         return {
             name: flat[:, start : start + shape.numel()].view(self.size, *shape)
             for name, (start, shape) in self._slots.items()
             if start < flat.shape[1]
+        }
+
+    def _asked_views(self, flat: Tensor) -> dict[str, Tensor]:
+        """The same in the shapes that the learners have."""
+        return {
+            name: view[(slice(None), *map(slice, self._compact_slots[name][1]))]
+            for name, view in self._views(flat).items()
         }
 
     def step(self, draw: Draw) -> Info:
@@ -183,9 +210,9 @@ class Population:
             gradient, apply = compiled(gradient), compiled(apply)
 
         def step(batch: Batch, noise: Batch) -> Info:
-            moving = {name: self.params[name] for name in names}
-            rest = {name: value for name, value in self.params.items() if name not in moving}
-            gradients, (value, info) = gradient(moving, rest, self.targets, batch, noise)
+            moving = {name: self._read[name] for name in names}
+            rest = {name: value for name, value in self._read.items() if name not in moving}
+            gradients, (value, info) = gradient(moving, rest, self._read_targets, batch, noise)
             apply(gradients, value)
             return dict(info)
 
@@ -200,7 +227,7 @@ class Population:
         """Adam on the named stretch of the flat tensor; a learner with a non-finite loss or gradient stays as it is."""
         pieces = []
         for name in names:
-            piece = gradients[name].reshape(self.size, -1)
+            piece = gradients[name].reshape(self.size, -1).float()
             pieces.append(torch.nn.functional.pad(piece, (0, -piece.shape[1] % ALIGN)))
         gradient = torch.cat(pieces, dim=1)
         start = self._slots[names[0]][0]
@@ -220,6 +247,14 @@ class Population:
         if move_targets:
             live = self._flat[:, : self._target_flat.shape[1]]
             self._target_flat.add_((live - self._target_flat) * (self._tau * moving))
+        self._lower(part, move_targets)
+
+    def _lower(self, part: slice, targets: bool) -> None:
+        """Bring the copies in half precision up to date."""
+        if self._low is not None and self._low_targets is not None:
+            self._low[:, part].copy_(self._flat[:, part])
+            if targets:
+                self._low_targets.copy_(self._target_flat)
 
     def _capture(self, draw: Draw) -> None:
         """Warm up on a side stream, undo the warm-up, then capture one step as a graph."""
@@ -238,13 +273,16 @@ class Population:
         self._graph = graph
 
     def state(self) -> dict[str, Tensor]:
-        """Everything the next step depends on, by name (live tensors; clone what should be kept)."""
+        """Everything the next step depends on, by name (live tensors; clone what should be kept).
+
+        In the learners' own shapes: what is saved with room to spare goes on without, and the other way round.
+        """
         return {
-            "params": self._flat,
-            "targets": self._target_flat,
-            "adam.first_moment": self._first_moment,
-            "adam.second_moment": self._second_moment,
-            "adam.steps": self._steps,
+            "params": self._compact(self._flat),
+            "targets": self._compact(self._target_flat),
+            "adam.first_moment": self._compact(self._first_moment),
+            "adam.second_moment": self._compact(self._second_moment),
+            "adam.steps": self._compact(self._steps[None])[0],
             "alive": self.alive,
             "generator": self.generator.get_state(),
         }
@@ -254,9 +292,65 @@ class Population:
 
         Random numbers of another kind of device cannot be gone on with: there, the generator stays as it is.
         """
-        for name, tensor in self.state().items():
-            if name == "generator":
-                if state[name].shape == tensor.shape:
-                    self.generator.set_state(state[name].cpu())
-            else:
-                tensor.copy_(state[name])
+        flats = {
+            "params": self._flat,
+            "targets": self._target_flat,
+            "adam.first_moment": self._first_moment,
+            "adam.second_moment": self._second_moment,
+            "adam.steps": self._steps[None],
+        }
+        for name, flat in flats.items():
+            self._spread(state[name].reshape(len(flat), -1), flat)
+        self.alive.copy_(state["alive"])
+        if state["generator"].shape == self.generator.get_state().shape:
+            self.generator.set_state(state["generator"].cpu())
+        self._lower(slice(None), True)
+
+    def _places(self, flat: Tensor) -> Iterator[tuple[Tensor, slice, torch.Size]]:
+        """Of each parameter in a flat tensor [n, width]: its view in the shape asked for, its place without room."""
+        for name, (start, room) in self._slots.items():
+            if start < flat.shape[1]:
+                view = flat[:, start : start + room.numel()].view(len(flat), *room)
+                first, shape = self._compact_slots[name]
+                yield view[(slice(None), *map(slice, shape))], slice(first, first + shape.numel()), shape
+
+    def _compact(self, flat: Tensor) -> Tensor:
+        """A flat tensor without room to spare; the tensor itself where there is none."""
+        if self._slots == self._compact_slots:
+            return flat
+        ends = [_aligned(place.stop) for _, place, _ in self._places(flat)]
+        compact = flat.new_zeros(len(flat), max(ends, default=0))
+        for view, place, _ in self._places(flat):
+            compact[:, place] = view.reshape(len(flat), -1)
+        return compact
+
+    def _spread(self, compact: Tensor, flat: Tensor) -> None:
+        """The inverse of `_compact`, in place."""
+        if self._slots == self._compact_slots:
+            flat.copy_(compact)
+            return
+        for view, place, shape in self._places(flat):
+            view.copy_(compact[:, place].view(len(flat), *shape))
+
+
+def _aligned(numbers: int) -> int:
+    return -(-numbers // ALIGN) * ALIGN
+
+
+def _slots(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, torch.Size]], int]:
+    """Where each parameter begins in a flat tensor and its shape there, and how wide that tensor is."""
+    slots, width = {}, 0
+    for name, shape in shapes.items():
+        slots[name] = (width, shape)
+        width += _aligned(shape.numel())
+    return slots, width
+
+
+def _roomy(learner: nn.Module, multiple: int) -> dict[str, torch.Size]:
+    """Of all parameters of networks, their shapes with widths of a multiple."""
+    return {
+        f"{prefix}.{name}": shape
+        for prefix, module in learner.named_modules()
+        if isinstance(module, MLP)
+        for name, shape in module.room(multiple).items()
+    }

@@ -15,8 +15,8 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 class MLP(nn.Module):
     """ReLU layers. `copies` independent networks share one module (twin critics): [B, in] -> [copies, B, out].
 
-    With `half` the products between hidden layers, nearly all of the work, are in bfloat16; inputs and outputs keep
-    their precision.
+    It computes in the precision of the weights that it is called with and answers in that of its input. Those weights
+    may be stored with room to spare, filled with zeros (see `room`): its answer is the same.
     """
 
     def __init__(
@@ -28,10 +28,9 @@ class MLP(nn.Module):
         generator: torch.Generator,
         copies: int | None = None,
         last_scale: float = 1.0,
-        half: bool = False,
     ) -> None:
         super().__init__()
-        self._half = half
+        self.inputs, self.outputs = inputs, outputs
         sizes = [inputs, *hidden, outputs]
         lead = () if copies is None else (copies,)
         self.weight = nn.ParameterList()
@@ -42,19 +41,36 @@ class MLP(nn.Module):
             self.weight.append(nn.Parameter(weight))
             self.bias.append(nn.Parameter(torch.zeros(*lead, 1, fan_out)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        last = len(self.weight) - 1
+    def room(self, multiple: int) -> dict[str, torch.Size]:
+        """Shapes of the parameters with every width rounded up, as matrix units like them; a single output stays one.
+
+        Zeros in the room to spare stay zeros: they meet units that are always zero and send no gradient to any.
+        """
+
+        def wide(size: int) -> int:
+            return -(-size // multiple) * multiple
+
+        found = {}
         for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
-            if self._half and 0 < i < last:
-                x = x.bfloat16() @ weight.bfloat16() + bias.bfloat16()
-            elif i == last and weight.shape[-1] == 1:
-                # A single output is a sum, which matrix units are bad at.
-                x = (x * weight.transpose(-1, -2)).sum(-1, keepdim=True) + bias
+            *lead, fan_in, fan_out = weight.shape
+            fan_out = fan_out if fan_out == 1 else wide(fan_out)
+            found[f"weight.{i}"] = torch.Size([*lead, wide(fan_in), fan_out])
+            found[f"bias.{i}"] = torch.Size([*bias.shape[:-1], fan_out])
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        last, precision = len(self.weight) - 1, x.dtype
+        for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
+            if i == 0 and x.shape[-1] < weight.shape[-2]:
+                x = torch.nn.functional.pad(x, (0, weight.shape[-2] - x.shape[-1]))
+            if i == last and weight.shape[-1] == 1:
+                # A single output is a sum, which matrix units are bad at; values need all digits.
+                x = (x.to(precision) * weight.to(precision).mT).sum(-1, keepdim=True) + bias.to(precision)
             else:
                 x = x.to(weight.dtype) @ weight + bias
             if i < last:
                 x = torch.relu(x)
-        return x
+        return x[..., : self.outputs].to(precision)
 
 
 def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:

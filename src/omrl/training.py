@@ -219,9 +219,16 @@ def run_config(args: Train, hyperparameters: Any, dataset: MetaDataset) -> dict[
 
 
 def populate(
-    kind: Any, obs_dim: int, act_dim: int, config: Any, seeds: Sequence[int], device: str, mode: Mode | None = None
+    kind: Any,
+    obs_dim: int,
+    act_dim: int,
+    config: Any,
+    seeds: Sequence[int],
+    device: str,
+    mode: Mode | None = None,
+    room: int | None = None,
 ) -> tuple[Any, Population]:
-    """An algorithm, and one learner of it per seed."""
+    """An algorithm, and one learner of it per seed; `mode` and `room` are the engine's own choice if left out."""
     from omrl.engine import Population
 
     learners, algorithm = kind.build(obs_dim, act_dim, config, seeds)
@@ -236,6 +243,8 @@ def populate(
         seed=seeds[0],
         device=device,
         mode=mode,
+        half=getattr(config, "half", False),
+        room=room,
     )
     return algorithm, population
 

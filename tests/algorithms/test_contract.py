@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import MISSING, fields
 from itertools import cycle
 
@@ -152,6 +153,25 @@ def test_two_seeds_at_once_equal_one_at_a_time(name, data, tmp_path, monkeypatch
             torch.testing.assert_close(
                 alone.params[key][0], value, rtol=1e-4, atol=1e-5, msg=lambda m, k=key: f"{k}: {m}"
             )
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_room_to_spare_changes_no_gradient(name, half, data, tmp_path, monkeypatch):
+    # What CUDA does to every algorithm, on a CPU: Adam's first moments after one update are its gradients.
+    drawn = recorded_draws(monkeypatch)
+    train(name, data, tmp_path / "run", steps=1)
+    trained = omrl.load(tmp_path / "run")
+    config = dataclasses.replace(trained.hyperparameters, half=half)
+    moments = {}
+    for room in (1, 16):
+        kind, turns = get_algorithm(name), iter(drawn)
+        _, population = populate(kind, trained.obs_dim, trained.act_dim, config, [0, 1], "cpu", room=room)
+        population.step(lambda _, turns=turns: next(turns))
+        moments[room] = population.state()["adam.first_moment"].clone()
+    largest = float(moments[1].abs().max())
+    assert largest > 0
+    tolerance = {"rtol": 0.1, "atol": 2e-2 * largest} if half else {"rtol": 1e-4, "atol": 1e-6 * largest}
+    torch.testing.assert_close(moments[16], moments[1], **tolerance)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

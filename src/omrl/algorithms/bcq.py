@@ -43,11 +43,10 @@ class BCQNets(nn.Module):
         critic_hidden: Sequence[int],
         vae_hidden: Sequence[int],
         generator: torch.Generator,
-        half: bool = False,
     ) -> None:
         super().__init__()
         self.act_dim = act_dim
-        mlp = partial(MLP, generator=generator, half=half)
+        mlp = partial(MLP, generator=generator)
         latent = latent_dim(act_dim)
         self.actor = mlp(state_dim + act_dim, actor_hidden, act_dim)
         self.critic = mlp(state_dim + act_dim, critic_hidden, 1, copies=2)

@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 
 from omrl.engine import Batch, Params, call
 from omrl.errors import OmrlError
+from omrl.nets import MLP
 
 # Smallest variance of one transition's Gaussian, as in PEARL.
 MIN_VARIANCE = 1e-7
@@ -51,7 +52,9 @@ def transition_dim(obs_dim: int, act_dim: int, next_obs: bool) -> int:
 
 def encode(nets: nn.Module, params: Params, context: Tensor) -> Tensor:
     """The child `encoder` on every transition; contexts are (s, a, r, s'), of which it may see (s, a, r) alone."""
-    return call(nets, params, "encoder", context[..., : params["encoder.weight.0"].shape[0]])
+    encoder = nets.get_submodule("encoder")
+    assert isinstance(encoder, MLP)
+    return call(nets, params, "encoder", context[..., : encoder.inputs])
 
 
 def product_of_gaussians(mean: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:

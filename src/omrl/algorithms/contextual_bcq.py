@@ -46,7 +46,7 @@ class ContextualBCQConfig:
     vae_hidden: tuple[int, ...] = (300, 300, 300)
     """Widths of the autoencoder's encoder and decoder."""
     half: bool = False
-    """Products between hidden layers in bfloat16: faster on a GPU."""
+    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     next_obs_in_context: bool = True
     """Whether a context transition is (s, a, r, s') or (s, a, r)."""
     perturbation: float = 0.05
@@ -92,11 +92,10 @@ class ContextualBCQNets(bcq.BCQNets):
             critic_hidden=config.critic_hidden,
             vae_hidden=config.vae_hidden,
             generator=generator,
-            half=config.half,
         )
         transition = transition_dim(obs_dim, act_dim, config.next_obs_in_context)
         codes = 2 * config.latent_dim
-        self.encoder = MLP(transition, config.encoder_hidden, codes, generator=generator, half=config.half)
+        self.encoder = MLP(transition, config.encoder_hidden, codes, generator=generator)
 
 
 class ContextualBCQ:

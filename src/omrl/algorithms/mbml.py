@@ -51,7 +51,7 @@ class MBMLConfig:
     decoder_hidden: tuple[int, ...] = (300, 300, 300)
     """Widths of the decoder of candidate actions."""
     half: bool = False
-    """Products between hidden layers in bfloat16: faster on a GPU."""
+    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     margin: float = 2.0
     """By how much the KL divergence to another task's posterior shall be the larger one [m]."""
     kl_weight: float = 0.1
@@ -116,7 +116,7 @@ class MBMLNets(nn.Module):
 
     def __init__(self, obs_dim: int, act_dim: int, config: MBMLConfig, generator: torch.Generator) -> None:
         super().__init__()
-        mlp = partial(MLP, generator=generator, half=config.half)
+        mlp = partial(MLP, generator=generator)
         state = obs_dim + config.latent_dim
         self.encoder = mlp(transition_dim(obs_dim, act_dim, True), config.encoder_hidden, 2 * config.latent_dim)
         self.actor = mlp(state + act_dim, config.actor_hidden, act_dim)

@@ -34,7 +34,7 @@ class SoftActorCriticConfig:
     hidden: tuple[int, ...] = (300, 300, 300)
     """Widths of actor, critics and discriminator."""
     half: bool = False
-    """Products between hidden layers in bfloat16: faster on a GPU."""
+    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     next_obs_in_context: bool = True
     """Whether a context transition is (s, a, r, s') or (s, a, r)."""
     regularisation: Literal["policy", "value", "none"] = "policy"
@@ -89,7 +89,7 @@ class SoftActorCriticNets(nn.Module):
     ) -> None:
         super().__init__()
         state = obs_dim + config.latent_dim
-        mlp = partial(MLP, generator=generator, half=config.half)
+        mlp = partial(MLP, generator=generator)
         self.encoder = mlp(transition_dim(obs_dim, act_dim, config.next_obs_in_context), config.encoder_hidden, codes)
         self.actor = mlp(state, config.hidden, 2 * act_dim, last_scale=0.01)
         self.critic = mlp(state + act_dim, config.hidden, 1, copies=2)

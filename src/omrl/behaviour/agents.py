@@ -71,7 +71,7 @@ class Trainer:
     ) -> None:
         self.family, self.tasks, self.config, self.work = family, tasks, config, work
         self.agents, self.envs = len(tasks), config.envs_per_task
-        seeds = [config.seed + (0 if config.same_start else i) for i in range(self.agents)]
+        seeds = [config.seed + (i if config.different_starts else 0) for i in range(self.agents)]
         learners, self.sac = build(family.obs_dim, family.act_dim, config.sac, seeds)
         self.population = Population(
             learners,
@@ -206,7 +206,9 @@ class Trainer:
 
     def actor(self) -> dict[str, Array]:
         """The same as they are stored."""
-        return to_half(self.weights(), shared=self.config.same_start and self.steps <= self.config.random_steps)
+        return to_half(
+            self.weights(), shared=not self.config.different_starts and self.steps <= self.config.random_steps
+        )
 
     # -- saving and going on -----------------------------------------------------------------------------------------
 

@@ -11,23 +11,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tyro
 from tyro.conf import Positional
 
-from omrl.behaviour.config import AgentsConfig, preset
+from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
 from omrl.data import MetaDataset, MetaDatasetWriter
-from omrl.data.arrays import episode_returns
+from omrl.data.arrays import Arrays, episode_returns
+from omrl.data.manifest import BehaviourPolicy, Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
 from omrl.files import write_json, write_rows
 
 if TYPE_CHECKING:
     from omrl.behaviour.policies import PolicyFiles
+    from omrl.behaviour.rollout import Rollout
 
 # torch takes seconds to import, and `--help` needs none of it: what needs torch is imported where it is used.
 
@@ -39,7 +42,10 @@ JOB = "job.json"
 
 @dataclass(frozen=True)
 class Collect:
-    """Train one SAC agent per task and log their checkpoints; what is left out comes from the family's preset."""
+    """Train one SAC agent per task and log their checkpoints; what is left out comes from the family's preset.
+
+    How the agents are trained is a flag too, down to every hyperparameter: `omrl collect FAMILY --help` lists them.
+    """
 
     family: Positional[str]
     """Task family, as listed by `omrl families`."""
@@ -47,28 +53,20 @@ class Collect:
     """Folder of the new meta-dataset."""
     schedule: str = "default"
     """`default`, or `paper`: the checkpoints and episodes of the paper's table of datasets."""
-    steps: int | None = None
-    """Environment steps of each agent."""
-    checkpoints: tuple[int, ...] | None = None
-    """Steps at which policies are kept and logged: 0 is untrained, the last is the expert."""
     episodes: int | None = None
     """Full-length episodes per task and checkpoint; more of them where they end early, for the same number of rows."""
-    envs_per_task: int | None = None
-    """Environments of one task that its agent steps together."""
     tasks: int | None = None
     """Only so many tasks, spread evenly over the family's list."""
-    seed: int = 0
-    """Seed of everything."""
-    different_starts: bool = False
-    """Start every agent from weights of its own instead of the same for all tasks."""
     device: str = "auto"
     """Where the agents learn: auto, cpu or cuda."""
     from_policies: bool = False
     """Rebuild the data from stored policies by simulation alone."""
     policies: Path = Path("policies")
     """Where `--from-policies` finds a folder named after the family."""
-    expert_only: bool = False
-    """Log the last checkpoint alone."""
+    action_std: float | None = None
+    """Log with this standard deviation of the actions before tanh in place of the policies' own: breadth as a knob."""
+    level: str | None = None
+    """Log the checkpoint of one quality level alone, such as expert."""
     plot: bool = False
     """Also draw learning curves and, for the point robots, trajectories (needs `omrl[plot]`)."""
     force: bool = False
@@ -79,37 +77,76 @@ class Collect:
 
 def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
     """Step 1 from Python: takes what the command takes, such as `collect("ant-fwd-back", "data/ant", seed=1)`."""
-    if "policies" in options:
-        options["policies"] = Path(options["policies"])
-    return run(Collect(family, Path(out), **options))
+    own, of_agents, of_sac = ({f.name for f in fields(kind)} for kind in (Collect, AgentsConfig, SACConfig))
+    unknown = sorted(options.keys() - (own | of_agents | of_sac) | options.keys() & {"sac"})
+    if unknown:
+        raise OmrlError(f"collect has no {', '.join(unknown)}.")
+    args = Collect(family, Path(out), **{key: value for key, value in options.items() if key in own})
+    start = preset(get_family(family), args.schedule).agents
+    changes = {key: value for key, value in options.items() if key in of_agents}
+    sac = replace(start.sac, **{key: value for key, value in options.items() if key in of_sac})
+    return run(replace(args, policies=Path(args.policies)), _changed(start, {**changes, "sac": sac}))
 
 
-def run(args: Collect) -> MetaDataset | None:
+def parse(arguments: Sequence[str], **options: Any) -> tuple[Collect, AgentsConfig]:
+    """The command line of `omrl collect FAMILY`: what to make, and how the agents are trained."""
+    family = get_family(arguments[0])
+
+    @dataclass(frozen=True)
+    class Schedule:
+        schedule: str = "default"
+
+    both = make_dataclass("Options", [("collect", Collect), ("agents", AgentsConfig)], frozen=True)
+    chosen, _ = tyro.cli(Schedule, args=arguments[1:], return_unknown_args=True, add_help=False, **options)
+    start = preset(family, chosen.schedule).agents
+    found = tyro.cli(both, args=arguments, default=both(Collect(family.name, tyro.MISSING), start), **options)
+    given = {f.name: getattr(found.agents, f.name) for f in fields(AgentsConfig)}
+    return found.collect, _changed(start, {key: value for key, value in given.items() if value != getattr(start, key)})
+
+
+def _changed(start: AgentsConfig, changes: Mapping[str, Any]) -> AgentsConfig:
+    """The preset's configuration with changes; other steps keep its proportions where nothing else is said."""
+    if "checkpoints" in changes:
+        changes = {**changes, "checkpoints": tuple(sorted({0, *changes["checkpoints"]}))}
+    elif "steps" in changes:
+        envs = changes.get("envs_per_task", start.envs_per_task)
+        checkpoints = tuple(_scaled(step, start.steps, changes["steps"], envs) for step in start.checkpoints)
+        changes = {**changes, "checkpoints": tuple(sorted(set(checkpoints)))}
+    if "steps" in changes and "random_steps" not in changes:
+        changes = {**changes, "random_steps": min(start.random_steps, changes["steps"] // 4)}
+    return replace(start, **changes)
+
+
+def _scaled(step: int, before: int, after: int, envs: int) -> int:
+    """A step of training at the same share of a shorter or longer one, on whole rounds."""
+    return round(step * after / before / envs) * envs
+
+
+def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     """Run step 1; an interrupted run goes on when it is started again with the same arguments."""
     from omrl.behaviour.policies import PolicyFiles
     from omrl.devices import choose_device
 
     family = get_family(args.family)
-    _check(args)
+    default = preset(family, args.schedule)
+    _check(args, agents, default.agents)
     out = args.out.absolute()
     work = out.parent / f".{out.name}.collect"
     if args.from_policies:
         stored = PolicyFiles.open(args.policies / family.name)
         if stored.family.name != family.name:
             raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
-        episodes = args.episodes or preset(family, args.schedule)[1]
-        tasks = _spread(stored.tasks, args.tasks)
-        plan = _plan(family, tasks, stored.source, stored.steps, episodes, args)
-        config, job = None, {**plan, "policies": dict(stored.files)}
+        tasks, steps, source = _spread(stored.tasks, args.tasks), stored.steps, stored.source
+        policies: dict[str, Any] | None = dict(stored.files)
     else:
-        config, episodes = _settings(family, args)
-        tasks = _spread(family.tasks, args.tasks)
-        plan = _plan(family, tasks, _training_source(config), config.checkpoints, episodes, args)
-        job = {**plan, "policies": None}
+        tasks, steps, policies = _spread(family.tasks, args.tasks), agents.checkpoints, None
+        source = _training_source(agents, default)
+    plan = _plan(family, tasks, source, steps, args, default.episodes, agents.seed)
+    job = {**plan, "policies": policies}
     if args.dry_run:
         print(json.dumps(plan, indent=2))
         return None
-    if _finished(out, plan, job["policies"], args.force):
+    if _finished(out, plan, policies, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
         device = choose_device(args.device)
@@ -117,8 +154,8 @@ def run(args: Collect) -> MetaDataset | None:
         writer = _writer(family, tasks, plan, out, args.force)
         if not _open_work(work, job, args.force):
             writer.abandon()
-        if config is not None:
-            stored = _train(family, tasks, config, device, work)
+        if not args.from_policies:
+            stored = _train(family, tasks, agents, source, device, work)
         _log_rollouts(writer, stored, tasks, plan["rollout"])
     _keep_policies(work, job, out)
     dataset = MetaDataset.open(out)
@@ -136,33 +173,16 @@ def run(args: Collect) -> MetaDataset | None:
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _check(args: Collect) -> None:
+def _check(args: Collect, agents: AgentsConfig, default: AgentsConfig) -> None:
     if args.episodes is not None and args.episodes < 1:
         raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
-    if not 0 <= args.seed < 2**63:
-        raise OmrlError(f"--seed must be 0 or more and under 2^63, not {args.seed}.")
+    if args.action_std is not None and not (0.0 <= args.action_std < float("inf")):
+        raise OmrlError(f"--action-std must be 0 or more, not {args.action_std}.")
     if args.from_policies:
-        for name in ("steps", "checkpoints", "envs_per_task", "different_starts"):
-            if getattr(args, name) not in (None, False):
+        given, before = ({**vars(config), **vars(config.sac)} for config in (agents, default))
+        for name in given.keys() - {"seed", "sac"}:
+            if given[name] != before[name]:
                 raise OmrlError(f"--{name.replace('_', '-')} is about training, and --from-policies does not train.")
-
-
-def _settings(family: TaskFamily, args: Collect) -> tuple[AgentsConfig, int]:
-    config, episodes = preset(family, args.schedule)
-    changes: dict[str, Any] = {"seed": args.seed, "same_start": not args.different_starts}
-    if args.steps is not None:
-        changes["steps"] = args.steps
-        if args.checkpoints is None:
-            # Keep the preset's proportions, on whole rounds.
-            envs = args.envs_per_task or config.envs_per_task
-            scaled = (round(c * args.steps / config.steps / envs) * envs for c in config.checkpoints)
-            changes["checkpoints"] = tuple(sorted(set(scaled)))
-        changes["random_steps"] = min(config.random_steps, args.steps // 4)
-    if args.checkpoints is not None:
-        changes["checkpoints"] = tuple(sorted(set(args.checkpoints)))
-    if args.envs_per_task is not None:
-        changes["envs_per_task"] = args.envs_per_task
-    return replace(config, **changes), args.episodes or episodes
 
 
 def _spread(tasks: Sequence[Task], count: int | None) -> tuple[Task, ...]:
@@ -173,10 +193,22 @@ def _spread(tasks: Sequence[Task], count: int | None) -> tuple[Task, ...]:
     return tuple(tasks[i] for i in np.linspace(0, len(tasks) - 1, count).round().astype(int))
 
 
-def _training_source(config: AgentsConfig) -> dict[str, Any]:
-    # Through JSON, so that it equals what a manifest or an index gives back.
-    agents = json.loads(json.dumps(asdict(config)))
-    return {"algorithm": "SAC, one agent per task", "seed": config.seed, "agents": agents}
+def _training_source(agents: AgentsConfig, default: Preset) -> dict[str, Any]:
+    """How the agents are trained, for manifest and index; through JSON, so that it equals what those give back."""
+    envs, before = agents.envs_per_task, default.agents.steps
+    named = {level: _scaled(step, before, agents.steps, envs) for level, step in default.levels.items()}
+    trained = [step for step in agents.checkpoints if step > 0]
+    if not set(named.values()) <= set(trained) or len(set(named.values())) < len(named):
+        named = evenly_named(trained)
+    config = json.loads(json.dumps(asdict(agents)))
+    return {"algorithm": "SAC, one agent per task", "seed": agents.seed, "agents": config, "levels": named}
+
+
+def evenly_named(steps: Sequence[int]) -> dict[str, int]:
+    """Levels of checkpoints that nobody named: the first, the middle and the last."""
+    named = {"random": steps[0], "medium": steps[(len(steps) - 1) // 2], "expert": steps[-1]}
+    # Of one or two checkpoints the last is the expert.
+    return {level: step for level, step in named.items() if level == "expert" or list(named.values()).count(step) == 1}
 
 
 def _plan(
@@ -184,16 +216,31 @@ def _plan(
     tasks: Sequence[Task],
     source: Mapping[str, Any],
     steps: Sequence[int],
-    episodes: int,
     args: Collect,
+    episodes: int,
+    seed: int,
 ) -> dict[str, Any]:
     """What the data will be, as JSON, for the manifest.
 
     Which policy files it is rebuilt from is not in it, so that a rebuilt dataset equals the original; that is in the
     `job` which a working folder records.
     """
-    logged = [steps[-1]] if args.expert_only else list(steps)
-    rollout = {"checkpoints": logged, "episodes": episodes, "seed": args.seed}
+    trained = [step for step in steps if step > 0]
+    if not trained:
+        raise OmrlError("There is no trained policy to log, only the untrained one.")
+    levels: dict[str, int] = source.get("levels") or evenly_named(trained)
+    if args.level is not None:
+        if args.level not in levels:
+            raise OmrlError(f"There is no level {args.level!r} to log; there are {', '.join(levels)}.")
+        trained = [levels[args.level]]
+    rollout = {
+        "checkpoints": trained,
+        "untrained": 0 in steps,
+        "levels": {level: step for level, step in levels.items() if step in trained},
+        "episodes": args.episodes or episodes,
+        "action_std": args.action_std,
+        "seed": seed,
+    }
     return {"family": family.name, "tasks": [task.name for task in tasks], **source, "rollout": rollout}
 
 
@@ -235,7 +282,14 @@ def _left_job(work: Path) -> Any:
 # -- the two stages --------------------------------------------------------------------------------------------------
 
 
-def _train(family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path) -> PolicyFiles:
+def _train(
+    family: TaskFamily,
+    tasks: Sequence[Task],
+    config: AgentsConfig,
+    source: Mapping[str, Any],
+    device: str,
+    work: Path,
+) -> PolicyFiles:
     from omrl.behaviour.agents import train
     from omrl.behaviour.policies import INDEX, PolicyFiles
 
@@ -244,7 +298,7 @@ def _train(family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, devi
         checkpoints, returns = train(family, tasks, config, device, work)
         folder.mkdir(exist_ok=True)
         _write_curve(folder / "learning-curve.csv", tasks, config.steps, returns)
-        PolicyFiles.write(folder, family, tasks, checkpoints, _training_source(config))
+        PolicyFiles.write(folder, family, tasks, checkpoints, source)
     return PolicyFiles.open(folder)
 
 
@@ -291,36 +345,61 @@ def _log_rollouts(
     from omrl.behaviour.rollout import roll_out
     from omrl.progress import Meter
 
-    family, steps, episodes = stored.family, rollout["checkpoints"], rollout["episodes"]
+    family, steps = stored.family, rollout["checkpoints"]
     order = [task.name for task in stored.tasks]
+
+    def logged(chunk: Sequence[Task], step: int, action_std: float | None, length: int) -> list[Rollout]:
+        rows = [order.index(task.name) for task in chunk]
+        weights, biases = ([layer[rows] for layer in kind] for kind in stored.weights(step))
+        return roll_out(
+            family,
+            chunk,
+            weights,
+            biases,
+            episodes=rollout["episodes"],
+            seed=(rollout["seed"], step),
+            length=length,
+            action_std=action_std,
+        )
+
     with Meter(f"rolling out {len(steps)} checkpoints", len(tasks)) as meter:
         for start in range(0, len(tasks), ROLLOUT_TASKS):
             chunk = tasks[start : start + ROLLOUT_TASKS]
             if not all(writer.done(task.name) for task in chunk):
-                rows = [order.index(task.name) for task in chunk]
-                parts = []
-                for step in steps:
-                    weights, biases = ([layer[rows] for layer in kind] for kind in stored.weights(step))
-                    seed = (rollout["seed"], step)
-                    parts.append(roll_out(family, chunk, weights, biases, episodes=episodes, seed=seed))
+                # The untrained policy, as it is, says what no skill at all gives; its rows are not kept.
+                untrained = logged(chunk, 0, None, family.horizon) if rollout["untrained"] else None
+                parts = [logged(chunk, step, rollout["action_std"], family.logged_steps) for step in steps]
                 for i, task in enumerate(chunk):
-                    _write_task(writer, task.name, steps, [part[i] for part in parts], family.horizon)
+                    random = None if untrained is None else _mean_return(untrained[i].arrays, family.horizon)
+                    _write_task(writer, task.name, rollout, [part[i] for part in parts], random, family.horizon)
             meter.update(start + len(chunk))
     writer.finish()
 
 
 def _write_task(
-    writer: MetaDatasetWriter, name: str, steps: Sequence[int], parts: Sequence[dict[str, Any]], horizon: int
+    writer: MetaDatasetWriter,
+    name: str,
+    rollout: Mapping[str, Any],
+    parts: Sequence[Rollout],
+    random: float | None,
+    horizon: int,
 ) -> None:
-    """One task's rows of all checkpoints; the untrained and the last policy give the reference returns."""
-    first_episode = 0
-    for step, part in zip(steps, parts, strict=True):
-        part["policy_step"] = np.full(len(part["rewards"]), step, dtype=np.int32)
-        part["episode"] = part["episode"] + np.int32(first_episode)
-        first_episode = int(part["episode"][-1]) + 1
-    arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    random, expert = (float(episode_returns(part, horizon).mean()) for part in (parts[0], parts[-1]))
-    writer.write(name, arrays, {"random": random if steps[0] == 0 else None, "expert": expert})
+    """One task's rows of all checkpoints, with what the rows themselves do not say."""
+    levels = {step: level for level, step in rollout["levels"].items()}
+    first_episode, policies, expert = 0, {}, None
+    for step, (arrays, action_std) in zip(rollout["checkpoints"], parts, strict=True):
+        arrays["policy_step"] = np.full(len(arrays["rewards"]), step, dtype=np.int32)
+        arrays["episode"] = arrays["episode"] + np.int32(first_episode)
+        first_episode = int(arrays["episode"][-1]) + 1
+        policies[step] = BehaviourPolicy(levels.get(step), action_std)
+        if levels.get(step) == "expert":
+            expert = _mean_return(arrays, horizon)
+    joined = {key: np.concatenate([part.arrays[key] for part in parts]) for key in parts[0].arrays}
+    writer.write(name, joined, Told(Reference(random, expert), policies))
+
+
+def _mean_return(arrays: Arrays, horizon: int) -> float:
+    return float(episode_returns(arrays, horizon).mean())
 
 
 def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import Any
@@ -45,8 +46,8 @@ class AgentsConfig:
 
     steps: int = 200_000
     """Environment steps of each agent."""
-    checkpoints: tuple[int, ...] = (0, 20_000, 60_000, 200_000)
-    """Steps at which the policies are kept; 0 is the untrained policy, the last one the expert."""
+    checkpoints: tuple[int, ...] = (0, 100_000, 200_000)
+    """Steps at which the policies are kept; 0 is the untrained policy, which is never logged but scored."""
     envs_per_task: int = 4
     """Environments of one task stepped together, all by the same agent."""
     episode_steps: int = 200
@@ -55,10 +56,10 @@ class AgentsConfig:
     """First steps of each agent, with uniformly random actions and no updates."""
     updates_per_step: float = 1.0
     """Updates of each agent per environment step of it."""
-    same_start: bool = True
-    """Whether the agents of all tasks start from the same weights."""
+    different_starts: bool = False
+    """Start every agent from weights of its own instead of the same for all tasks."""
     seed: int = 0
-    """Seed of weights, actions and resets."""
+    """Seed of everything: weights, actions, resets, logged episodes."""
     sac: SACConfig = field(default_factory=SACConfig)
     """The algorithm's own hyperparameters."""
 
@@ -66,16 +67,32 @@ class AgentsConfig:
         for name in ("steps", "envs_per_task", "episode_steps"):
             if getattr(self, name) < 1:
                 raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.seed < 2**63:
+            raise OmrlError(f"seed must be 0 or more and under 2^63, not {self.seed}.")
         if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):
             raise OmrlError(
                 f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task."
             )
         if not self.checkpoints or min(self.checkpoints) < 0 or max(self.checkpoints) > self.steps:
             raise OmrlError(f"Checkpoints must lie between 0 and the {self.steps} steps of training.")
+        if max(self.checkpoints) == 0:
+            raise OmrlError("There must be a checkpoint after step 0: the untrained policy is never logged.")
 
 
-def preset(family: TaskFamily, schedule: str = "default") -> tuple[AgentsConfig, int]:
-    """A family's configuration and its episodes per checkpoint, from presets.toml."""
+@dataclass(frozen=True)
+class Preset:
+    """What presets.toml says of a family's behaviour data."""
+
+    agents: AgentsConfig
+    """How its agents are trained."""
+    episodes: int
+    """Full-length episodes that each checkpoint logs of each task."""
+    levels: Mapping[str, int]
+    """The checkpoint of each quality level, fixed before anything was trained."""
+
+
+def preset(family: TaskFamily, schedule: str = "default") -> Preset:
+    """A family's configuration from presets.toml."""
     text = resources.files("omrl").joinpath("presets.toml").read_text()
     table: dict[str, Any] = tomllib.loads(text)["behaviour"][family.name]
     schedules: dict[str, dict[str, Any]] = {"default": {}, "paper": table.pop("paper")}
@@ -85,7 +102,9 @@ def preset(family: TaskFamily, schedule: str = "default") -> tuple[AgentsConfig,
     if isinstance(spacing := table["checkpoints"], dict):
         table["checkpoints"] = [0, *range(spacing["first"], spacing["last"] + 1, spacing["every"])]
     episodes: int = table.pop("episodes")
+    levels: dict[str, int] = table.pop("levels")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     own = {f.name for f in fields(AgentsConfig)}
     sac = SACConfig(**{key: value for key, value in values.items() if key not in own})
-    return AgentsConfig(**{key: value for key, value in values.items() if key in own}, sac=sac), episodes
+    agents = AgentsConfig(**{key: value for key, value in values.items() if key in own}, sac=sac)
+    return Preset(agents, episodes, levels)

@@ -35,8 +35,12 @@ def checkpoint_file(step: int) -> str:
     return f"step-{step:07d}.safetensors"
 
 
-def sample_actions(weights: Sequence[Array], biases: Sequence[Array], obs: Array, noise: Array) -> Array:
-    """Actions of many tasks' policies: obs [T, E, S], weights [T, in, out], noise [T, E, A].
+def sample_actions(
+    weights: Sequence[Array], biases: Sequence[Array], obs: Array, noise: Array, action_std: float | None = None
+) -> tuple[Array, Array]:
+    """Actions of many tasks' policies, and their standard deviation before tanh, the policies' own or the one given.
+
+    obs [T, E, S], weights [T, in, out], noise [T, E, A].
 
     numpy on purpose: it multiplies task by task, so a task's actions have the same bits whichever other tasks are
     rolled out beside it.
@@ -46,8 +50,8 @@ def sample_actions(weights: Sequence[Array], biases: Sequence[Array], obs: Array
         x = np.maximum(np.matmul(x, weight) + bias, 0.0)
     mean, raw = np.split(np.matmul(x, weights[-1]) + biases[-1], 2, axis=-1)
     log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (np.tanh(raw) + 1.0)
-    actions: Array = np.tanh(mean + np.exp(log_std) * noise)
-    return actions
+    std: Array = np.exp(log_std) if action_std is None else np.full_like(mean, action_std)
+    return np.tanh(mean + std * noise), std
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from omrl.data.manifest import Checkpoint, Header, Reference, Returns, TaskEntry, json_copy
+from omrl.data.manifest import BehaviourPolicy, Checkpoint, Header, Returns, TaskEntry, Told, json_copy
 from omrl.errors import OmrlError
 from omrl.families.family import Task
 
@@ -173,8 +173,10 @@ def episode_returns(arrays: Mapping[str, NDArray[Any]], horizon: int | None) -> 
     return np.add.reduceat(rewards, episode_starts(arrays["episode"]))
 
 
-def statistics(arrays: Arrays, horizon: int | None) -> tuple[Returns, int, tuple[Checkpoint, ...]]:
-    """Return statistics, number of episodes, and the same per checkpoint."""
+def statistics(
+    arrays: Arrays, horizon: int | None, policies: Mapping[int, BehaviourPolicy]
+) -> tuple[Returns, int, tuple[Checkpoint, ...]]:
+    """Return statistics, number of episodes, and the same per checkpoint beside what is known of its policy."""
     returns = episode_returns(arrays, horizon)
     summary = Returns(float(returns.mean()), float(returns.min()), float(returns.max()), float(returns.std()))
     checkpoints = []
@@ -182,8 +184,19 @@ def statistics(arrays: Arrays, horizon: int | None) -> tuple[Returns, int, tuple
         of_episode = arrays["policy_step"][episode_starts(arrays["episode"])]
         for policy_step in np.unique(of_episode):
             logged = returns[of_episode == policy_step]
-            rows = int(np.count_nonzero(arrays["policy_step"] == policy_step))
-            checkpoints.append(Checkpoint(int(policy_step), rows, len(logged), float(logged.mean())))
+            rewards = arrays["rewards"][arrays["policy_step"] == policy_step]
+            policy = policies.get(int(policy_step), BehaviourPolicy())
+            checkpoints.append(
+                Checkpoint(
+                    policy_step=int(policy_step),
+                    rows=len(rewards),
+                    episodes=len(logged),
+                    mean_return=float(logged.mean()),
+                    rewarded=float(np.count_nonzero(rewards) / len(rewards)),
+                    level=policy.level,
+                    action_std=policy.action_std,
+                )
+            )
     return summary, len(returns), tuple(checkpoints)
 
 
@@ -192,11 +205,9 @@ def task_file(position: int) -> str:
     return f"task-{position:03d}.safetensors"
 
 
-def make_entry(
-    task: Task, position: int, arrays: Arrays, data: bytes, horizon: int | None, reference: Reference
-) -> TaskEntry:
+def make_entry(task: Task, position: int, arrays: Arrays, data: bytes, horizon: int | None, told: Told) -> TaskEntry:
     """The manifest's description of one task."""
-    returns, episodes, checkpoints = statistics(arrays, horizon)
+    returns, episodes, checkpoints = statistics(arrays, horizon, told.policies)
     return TaskEntry(
         name=task.name,
         params=json_copy(dict(task.params), f"the parameters of task {task.name!r}"),
@@ -207,5 +218,5 @@ def make_entry(
         sha256=hashlib.sha256(data).hexdigest(),
         returns=returns,
         checkpoints=checkpoints,
-        reference=reference,
+        reference=told.reference,
     )

@@ -28,15 +28,13 @@ from omrl.data.arrays import (
     statistics,
     to_unit,
 )
-from omrl.data.manifest import MANIFEST, Manifest, Reference, as_plain, header_settings, make_header
+from omrl.data.manifest import LEVELS, MANIFEST, Manifest, Told, as_plain, header_settings, make_header
 from omrl.data.taskfile import TaskFile, to_bytes
 from omrl.errors import OmrlError
 from omrl.families.family import Task
 
 if TYPE_CHECKING:
     import torch
-
-LEVELS = ("random", "medium", "expert", "mixed")
 
 Rows = slice | NDArray[np.int64]
 
@@ -152,7 +150,7 @@ class MetaDataset:
             arrays = checked(tasks[name], header, Place("arrays", name))
             data = to_bytes(arrays)
             task = Task(name, (params or {}).get(name, {}))
-            entries.append(make_entry(task, position, arrays, data, horizon, Reference()))
+            entries.append(make_entry(task, position, arrays, data, horizon, Told()))
             files[name] = TaskFile(entries[-1], header, data)
         return cls(Manifest(**vars(header), tasks=tuple(entries)), files)
 
@@ -162,7 +160,7 @@ class MetaDataset:
 
         split = {part: list(names) for part, names in self.split.items()}
         header = make_header(str(path), self._names, **{**header_settings(self.manifest), "split": split})
-        rows = ((name, self.rows(name), self._entries[name].reference, self._files[name].place) for name in self._names)
+        rows = ((name, self.rows(name), self._entries[name].told, self._files[name].place) for name in self._names)
         return write_all(path, header, self.tasks, rows, force=force)
 
     @property
@@ -312,7 +310,8 @@ class MetaDataset:
         """Read everything: checksums, every rule on every array, and the manifest's statistics."""
         for name in self._names:
             file, entry = self._files[name], self._entries[name]
-            found = statistics(checked(file.arrays(), self.manifest, file.place), self.manifest.horizon)
+            rows = checked(file.arrays(), self.manifest, file.place)
+            found = statistics(rows, self.manifest.horizon, entry.told.policies)
             if not _agree(as_plain(found), as_plain((entry.returns, entry.episodes, entry.checkpoints))):
                 raise OmrlError(f"{file.place.file}: the statistics of task {name!r} are not those of the manifest")
 
@@ -351,7 +350,9 @@ def _whole_episodes(episode: NDArray[Any], n: int, rng: np.random.Generator) -> 
 
 
 def _agree(found: Any, stated: Any) -> bool:
-    """Equal up to the rounding in which two machines' sums may differ."""
+    """Equal up to the rounding in which two machines' sums may differ; what was not stated agrees with anything."""
+    if stated is None:
+        return True
     if isinstance(found, float):
         return bool(np.isclose(found, stated, rtol=1e-6, atol=1e-6))
     if isinstance(found, dict):

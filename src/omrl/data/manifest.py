@@ -19,7 +19,10 @@ from numpy.typing import ArrayLike
 
 from omrl.errors import OmrlError
 
-SCHEMA = 1
+SCHEMA = 2
+# Version 1 said less of a checkpoint.
+SINCE_2: dict[str, Any] = {"level": None, "rewarded": None, "action_std": None}
+LEVELS = ("random", "medium", "expert", "late", "mixed")
 MANIFEST = "manifest.json"
 
 Varies = Literal["reward", "dynamics", "both"]
@@ -45,6 +48,12 @@ class Checkpoint:
     rows: int
     episodes: int
     mean_return: float
+    rewarded: float | None
+    """Share of rows whose reward is not zero; None in data made before it was recorded."""
+    level: str | None
+    """The quality level it was made to be, where somebody said so."""
+    action_std: float | None
+    """Standard deviation of its actions before tanh, where the policy is known: how broad the data is."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,23 @@ class Reference:
 
     random: float | None = None
     expert: float | None = None
+
+
+@dataclass(frozen=True)
+class BehaviourPolicy:
+    """What is known of a policy that logged rows."""
+
+    level: str | None = None
+    action_std: float | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a task's rows do not say themselves: who knows it tells the writer."""
+
+    reference: Reference = Reference()
+    policies: Mapping[int, BehaviourPolicy] = dataclasses.field(default_factory=dict)
+    """By policy_step."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +98,13 @@ class TaskEntry:
 
     @property
     def levels(self) -> dict[str, Checkpoint]:
-        """The checkpoint behind each quality level of this task; `mixed` is all rows and needs none."""
+        """The checkpoint behind each quality level of this task; `mixed` is all rows and needs none.
+
+        Where nobody named levels, untrained rows are random, the last are expert, and the nearest half-way medium.
+        """
+        named = {checkpoint.level: checkpoint for checkpoint in self.checkpoints if checkpoint.level}
+        if named:
+            return named
         steps = sorted(self.checkpoints, key=lambda checkpoint: checkpoint.policy_step)
         levels: dict[str, Checkpoint] = {}
         if steps and steps[0].policy_step == 0:
@@ -84,6 +116,11 @@ class TaskEntry:
             between = steps[1:-1] or steps
             levels["medium"] = min(between, key=lambda checkpoint: abs(checkpoint.mean_return - half_way))
         return levels
+
+    @property
+    def told(self) -> Told:
+        """What the writer was told of this task."""
+        return Told(self.reference, {c.policy_step: BehaviourPolicy(c.level, c.action_std) for c in self.checkpoints})
 
 
 @dataclass(frozen=True)
@@ -126,10 +163,10 @@ class Manifest(Header):
         """Parse and check; `where` names the file in error messages."""
         content = parse_object(text, where)
         schema = content.get("schema")
-        if schema != SCHEMA or isinstance(schema, bool):
-            raise OmrlError(f"{where}: schema version {schema!r} is unknown; this omrl reads version {SCHEMA}")
+        if schema not in (1, SCHEMA) or isinstance(schema, bool):
+            raise OmrlError(f"{where}: schema version {schema!r} is unknown; this omrl reads versions 1 and {SCHEMA}")
         checksum = content.pop("checksum", None)
-        manifest = from_plain(cls, content, where)
+        manifest = from_plain(cls, content if schema == SCHEMA else _from_version_1(content), where)
         check_header(manifest, [entry.name for entry in manifest.tasks], where)
         for entry in manifest.tasks:
             _check_entry(entry, where)
@@ -138,6 +175,22 @@ class Manifest(Header):
         if checksum != _checksum(content):
             raise OmrlError(f"{where}: its content does not match its checksum, it was changed after it was written")
         return manifest
+
+
+def _from_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """The same content in this version's words; what is no manifest stays as it is and is refused by its own rule."""
+    tasks = content.get("tasks")
+    if not isinstance(tasks, list):
+        return content
+    return {**content, "tasks": [entry_from_version_1(entry) for entry in tasks]}
+
+
+def entry_from_version_1(entry: Any) -> Any:
+    """A task's entry with what version 1 did not say of checkpoints; one of this version stays as it is."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("checkpoints"), list):
+        return entry
+    checkpoints = [{**SINCE_2, **c} if isinstance(c, dict) else c for c in entry["checkpoints"]]
+    return {**entry, "checkpoints": checkpoints}
 
 
 def make_header(
@@ -223,6 +276,12 @@ def _check_entry(entry: TaskEntry, where: str) -> None:
     steps = [checkpoint.policy_step for checkpoint in entry.checkpoints]
     if len(set(steps)) != len(steps) or (steps and sum(c.rows for c in entry.checkpoints) != entry.rows):
         raise OmrlError(f"{where}: the checkpoints of task {entry.name!r} do not add up to its {entry.rows} rows")
+    levels = [checkpoint.level for checkpoint in entry.checkpoints if checkpoint.level is not None]
+    for level in levels:
+        if level not in LEVELS[:-1]:
+            raise OmrlError(f"{where}: {level!r} of task {entry.name!r} is no level of a checkpoint")
+    if len(set(levels)) < len(levels):
+        raise OmrlError(f"{where}: two checkpoints of task {entry.name!r} are the same level")
 
 
 def parse_object(text: str | bytes, where: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from omrl.data.manifest import (
     MANIFEST,
     Header,
     Manifest,
-    Reference,
     TaskEntry,
+    Told,
     as_plain,
     from_plain,
     header_settings,
@@ -102,7 +102,7 @@ class MetaDatasetWriter:
         self,
         name: str,
         arrays: Mapping[str, ArrayLike],
-        reference: Mapping[str, float | None] | None = None,
+        told: Told | None = None,
         place: Place | None = None,
     ) -> TaskEntry:
         """Check one task's arrays and write its file. `place` says where they came from, for error messages."""
@@ -110,10 +110,8 @@ class MetaDatasetWriter:
         place = place or Place(str(self.path), name)
         rows = checked(arrays, self._header, place)
         self._check_same_arrays(rows, place)
-        known = {key: value if value is None else float(value) for key, value in (reference or {}).items()}
-        given = from_plain(Reference, {**as_plain(Reference()), **known}, place.file, "reference")
         data = to_bytes(rows)
-        entry = make_entry(task, position, rows, data, self._header.horizon, given)
+        entry = make_entry(task, position, rows, data, self._header.horizon, told or Told())
         with self._writing(f"task {name!r}"):
             header = self._partial / BUILD / "header.json"
             if not header.exists():
@@ -203,7 +201,7 @@ def write_all(
     path: str | os.PathLike[str],
     header: Header,
     tasks: Sequence[Task],
-    rows: Iterable[tuple[str, Arrays, Reference, Place]],
+    rows: Iterable[tuple[str, Arrays, Told, Place]],
     *,
     force: bool = False,
     expected: Mapping[str, str] | None = None,
@@ -215,8 +213,8 @@ def write_all(
     writer = MetaDatasetWriter(path, tasks=tasks, force=force, **header_settings(header))
     writer.abandon()  # a leftover may hold other rows under the same header
     try:
-        for name, arrays, reference, place in rows:
-            entry = writer.write(name, arrays, as_plain(reference), place)
+        for name, arrays, told, place in rows:
+            entry = writer.write(name, arrays, told, place)
             if expected is not None and entry.sha256 != expected[name]:
                 raise OmrlError(f"{place.file}: the rows of task {name!r} do not match their checksum")
         return writer.finish()

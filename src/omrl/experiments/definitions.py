@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from omrl.algorithms import ALGORITHMS
-from omrl.data.dataset import LEVELS
+from omrl.data.manifest import LEVELS
 from omrl.errors import OmrlError, did_you_mean
 from omrl.families import FAMILIES, get_family
 

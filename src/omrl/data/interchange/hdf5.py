@@ -14,7 +14,7 @@ from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional, refuse_flags
 from omrl.data.interchange.tables import Column, Format, read_tables
-from omrl.data.manifest import Manifest, Reference
+from omrl.data.manifest import Manifest, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.families.family import Task
@@ -64,12 +64,12 @@ def _read_described(args: Import, file: Any, manifest: Manifest) -> MetaDataset:
         if len(file[name]) != total:
             raise OmrlError(f"{args.src}: {name} has {len(file[name])} rows but the manifest says {total}")
 
-    def rows() -> Iterator[tuple[str, Arrays, Reference, Place]]:
+    def rows() -> Iterator[tuple[str, Arrays, Told, Place]]:
         start = 0
         for entry in manifest.tasks:
             numbers = np.arange(start, start + entry.rows)
             values = {name: file[name][start : start + entry.rows] for name in arrays}
-            yield entry.name, values, entry.reference, Place(str(args.src), entry.name, numbers)
+            yield entry.name, values, entry.told, Place(str(args.src), entry.name, numbers)
             start += entry.rows
 
     tasks = [Task(entry.name, entry.params) for entry in manifest.tasks]

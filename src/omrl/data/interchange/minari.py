@@ -24,7 +24,7 @@ from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional, refuse_flags
 from omrl.data.interchange.answers import complete_header, named_tasks
-from omrl.data.manifest import Header, Reference, TaskEntry, as_plain, from_plain, json_copy
+from omrl.data.manifest import Header, TaskEntry, Told, as_plain, entry_from_version_1, from_plain, json_copy
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.families.family import Task
@@ -153,7 +153,8 @@ def read_dataset(args: Import) -> MetaDataset:
 def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
     about = [dict(dataset.storage.metadata[KEY]) for dataset in datasets]
     entries = [
-        from_plain(TaskEntry, record.pop("task"), dataset.id) for record, dataset in zip(about, datasets, strict=True)
+        from_plain(TaskEntry, entry_from_version_1(record.pop("task")), dataset.id)
+        for record, dataset in zip(about, datasets, strict=True)
     ]
     positions = [record.pop("position") for record in about]
     if any(record != about[0] for record in about):
@@ -168,10 +169,10 @@ def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
     order = np.argsort(positions)
     tasks = [Task(entries[i].name, entries[i].params) for i in order]
 
-    def rows() -> Iterator[tuple[str, Arrays, Reference, Place]]:
+    def rows() -> Iterator[tuple[str, Arrays, Told, Place]]:
         for i in order:
             place = Place(str(datasets[i].storage.data_path), entries[i].name)
-            yield entries[i].name, _rows(datasets[i]), entries[i].reference, place
+            yield entries[i].name, _rows(datasets[i]), entries[i].told, place
 
     checksums = {entry.name: entry.sha256 for entry in entries}
     return write_all(args.dir, header, tasks, rows(), force=args.force, expected=checksums)
@@ -193,12 +194,12 @@ def _read_foreign(args: Import, datasets: Sequence[Any]) -> MetaDataset:
         if dataset.env_spec is not None
     }
 
-    def rows() -> Iterator[tuple[str, Arrays, Reference, Place]]:
+    def rows() -> Iterator[tuple[str, Arrays, Told, Place]]:
         for dataset, name in zip(datasets, names, strict=True):
             arrays = _rows(dataset)
             last = np.append(np.diff(arrays["episode"]) != 0, True)
             arrays["truncations"] = arrays["truncations"] | (last & ~arrays["terminations"])  # the log ends there
-            yield name, arrays, Reference(), Place(str(dataset.storage.data_path), name)
+            yield name, arrays, Told(), Place(str(dataset.storage.data_path), name)
 
     return write_all(args.dir, header, named_tasks(args, names, params), rows(), force=args.force)
 

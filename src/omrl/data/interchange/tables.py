@@ -21,7 +21,7 @@ from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange.answers import complete_header, named_tasks
-from omrl.data.manifest import Reference
+from omrl.data.manifest import Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 
@@ -111,10 +111,10 @@ def read_tables(args: Import, file_format: Format) -> MetaDataset:
     header = complete_header(args, names, dims["observations"], dims["actions"])
     report = Report()
 
-    def tidied() -> Iterator[tuple[str, Arrays, Reference, Place]]:
+    def tidied() -> Iterator[tuple[str, Arrays, Told, Place]]:
         for name, table, path, rows in rows_of:
             arrays, kept = tidy(table, columns, Place(str(path), name, rows), report)
-            yield name, arrays, Reference(), Place(str(path), name, kept if rows is None else rows[kept])
+            yield name, arrays, Told(), Place(str(path), name, kept if rows is None else rows[kept])
 
     dataset = write_all(args.dir, header, named_tasks(args, names), tidied(), force=args.force)
     if not columns.next_observations:
