@@ -65,7 +65,7 @@ def main(args: Bench) -> None:
     print("tasks  envs  start-up s  steps/s  updates/s per agent  update alone ms  simulation alone steps/s")
     for tasks in args.tasks:
         for envs in args.envs_per_task:
-            config, _ = preset(family)
+            config = preset(family).agents
             config = replace(
                 config,
                 steps=200_000,

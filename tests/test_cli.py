@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -10,6 +11,7 @@ from importlib import metadata
 import pytest
 
 from omrl import cli
+from omrl.behaviour.config import AgentsConfig, SACConfig
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 
@@ -23,6 +25,7 @@ COMMANDS = [
     ["data", "validate"],
     ["data", "import"],
     ["data", "export"],
+    ["collect", "point-robot-wind"],
     ["train"],
     ["evaluate"],
     ["report"],
@@ -79,7 +82,7 @@ def test_help_works_for_every_command(helps):
     for words, (code, text) in zip(COMMANDS, helps["results"], strict=True):
         assert code == 0, words
         usage = text.splitlines()[0]
-        assert usage.startswith("usage: omrl") and (not words or words[-1] in usage)
+        assert usage.startswith("usage: omrl") and (not words or words[0] in usage)
         assert "--help" in text or "-h" in text
 
 
@@ -91,9 +94,15 @@ def test_help_names_every_command_and_option(helps):
     texts = {" ".join(words): text for words, (_, text) in zip(COMMANDS, helps["results"], strict=True)}
     commands = ("families", "render", "data", "collect", "train", "evaluate", "report", "bench")
     assert all(name in texts[""] for name in commands)
-    options = ["--out", "--steps", "--checkpoints", "--episodes", "--envs-per-task", "--seed", "--tasks", "--device"]
-    options += ["--schedule", "--from-policies", "--expert-only", "--plot", "--force", "--dry-run"]
+    options = ["--out", "--episodes", "--tasks", "--device"]
+    options += ["--schedule", "--from-policies", "--level", "--action-std", "--plot", "--force", "--dry-run"]
     assert all(option in texts["collect"] for option in options)
+    assert "omrl collect FAMILY --help" in texts["collect"]  # where those of its agents are
+    names = [
+        field.name for kind in (AgentsConfig, SACConfig) for field in dataclasses.fields(kind) if field.name != "sac"
+    ]
+    flags = [f"--{name.replace('_', '-')}" for name in names]
+    assert all(option in texts["collect point-robot-wind"] for option in [*options, *flags])
     options = ["--data", "--out", "--preset", "--config", "--seeds", "--seed", "--steps", "--level", "--max-rows"]
     options += ["--log-every", "--save-every", "--eval-every", "--stream", "--device", "--force", "--dry-run"]
     assert all(option in texts["train"] for option in options)

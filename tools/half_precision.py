@@ -44,7 +44,7 @@ def returns(family: TaskFamily, actor: dict[str, Any]) -> Any:
 def main(name: str) -> None:
     """Train, compare, record."""
     family = get_family(name)
-    config, _ = preset(family)
+    config = preset(family).agents
     with tempfile.TemporaryDirectory() as work:
         trainer = Trainer(family, family.tasks, config, choose_device("auto"), Path(work))
         with Meter(f"training {len(family.tasks)} agents", config.steps) as meter:

@@ -182,7 +182,7 @@ def test_an_agent_with_broken_weights_does_not_stop_the_others(tmp_path):
 
 @pytest.mark.parametrize("same_start", [True, False])
 def test_agents_start_from_the_same_weights_or_from_their_own(tmp_path, same_start):
-    loop = trainer(tmp_path, config=small_config(same_start=same_start))
+    loop = trainer(tmp_path, config=small_config(different_starts=not same_start))
     for name in ("actor.weight.0", "critic.weight.0"):
         weights = loop.population.params[name]
         assert torch.equal(weights[0], weights[1]) is same_start
@@ -213,9 +213,9 @@ def test_ignored_observations_have_no_effect_on_the_actions_of_a_stored_actor(tm
     rng = np.random.default_rng(0)
     obs, noise = rng.normal(size=(2, 3, 5, 2)).astype(np.float32)
     elsewhere = obs + np.float32([0.0, 100.0])
-    actions = sample_actions(weights, biases, obs, noise)
-    np.testing.assert_array_equal(actions, sample_actions(weights, biases, elsewhere, noise))
-    assert not np.array_equal(actions, sample_actions(weights, biases, obs + np.float32([1.0, 0.0]), noise))
+    actions, _ = sample_actions(weights, biases, obs, noise)
+    np.testing.assert_array_equal(actions, sample_actions(weights, biases, elsewhere, noise)[0])
+    assert not np.array_equal(actions, sample_actions(weights, biases, obs + np.float32([1.0, 0.0]), noise)[0])
 
 
 # ----------------------------------------------------------------------------- one round
@@ -286,7 +286,7 @@ def test_remembered_transitions_chain_and_time_limits_are_no_terminations(tmp_pa
 
 
 def test_terminations_are_remembered_and_start_another_episode(tmp_path):
-    config = small_config(steps=240, checkpoints=(0,), random_steps=240, episode_steps=200)
+    config = small_config(steps=240, checkpoints=(240,), random_steps=240, episode_steps=200)
     loop = run(trainer(tmp_path, family=WALKER, tasks=2, config=config), 60)
     data = columns(loop)
     starts = data["obs"][:, 0].reshape(8, -1)
@@ -308,7 +308,7 @@ def test_agents_learn_from_the_dense_reward_where_there_is_one(tmp_path):
 
 
 def test_training_returns_are_scored_at_the_horizon(tmp_path):
-    config = small_config(steps=320, checkpoints=(0,), episode_steps=40)
+    config = small_config(steps=320, checkpoints=(320,), episode_steps=40)
     loop = run(trainer(tmp_path, family=WIND, config=config), 80)
     loop.save()
     rewards = columns(loop)["rew"][..., 0]

@@ -16,15 +16,18 @@ import pytest
 from behaviour_helpers import SPARSE, contents
 
 from omrl import cli
-from omrl.behaviour.collect import Collect, collect
-from omrl.behaviour.collect import run as run_collect
+from omrl.behaviour.collect import collect
 from omrl.behaviour.config import AgentsConfig, SACConfig, preset
+from omrl.behaviour.policies import PolicyFiles
+from omrl.behaviour.rollout import roll_out
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 
-SMALL = ("--tasks", "3", "--steps", "400", "--episodes", "2", "--device", "cpu")
-OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "device": "cpu"}
+STEPS, LEVELS = [184, 280, 400], ["random", "medium", "expert"]
+OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "envs_per_task": 8, "episode_steps": 40, "updates_per_step": 0.25}
+OPTIONS["device"] = "cpu"
+SMALL = tuple(word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
 # Saves after every second round; slow roll-outs, a task at a time, so that a signal can meet them.
 DRIVER = """
 import sys, time
@@ -88,7 +91,7 @@ def test_every_checkpoint_has_its_rows_and_the_manifest_their_returns_at_the_hor
     dataset = MetaDataset.open(small)
     for entry in dataset.manifest.tasks:
         rows = dataset.rows(entry.name)
-        assert [c.policy_step for c in entry.checkpoints] == [0, 64, 96, 400]
+        assert [(c.policy_step, c.level) for c in entry.checkpoints] == [*zip(STEPS, LEVELS, strict=True)]
         means = {}
         for checkpoint in entry.checkpoints:
             mask = rows["policy_step"] == checkpoint.policy_step
@@ -96,7 +99,8 @@ def test_every_checkpoint_has_its_rows_and_the_manifest_their_returns_at_the_hor
             rewards = rows["rewards"][mask].reshape(2, SPARSE.logged_steps)
             means[checkpoint.policy_step] = rewards[:, : SPARSE.horizon].sum(axis=1).mean()
             assert checkpoint.mean_return == pytest.approx(means[checkpoint.policy_step], abs=1e-5)
-        assert entry.reference.random == pytest.approx(means[0], abs=1e-5)
+            assert checkpoint.rewarded == pytest.approx((rewards != 0).mean())
+            assert 0.005 < checkpoint.action_std < 8.0
         assert entry.reference.expert == pytest.approx(means[400], abs=1e-5)
     references = [entry.reference.expert for entry in dataset.manifest.tasks]
     assert max(references) > 0 or any(dataset.rows(t)["rewards"].any() for t in range(3))
@@ -105,8 +109,16 @@ def test_every_checkpoint_has_its_rows_and_the_manifest_their_returns_at_the_hor
 def test_the_manifest_says_how_the_data_was_made(small):
     source = MetaDataset.open(small).manifest.source
     assert source["agents"]["steps"] == 400
-    assert source["agents"]["same_start"] is True
-    assert source["rollout"] == {"checkpoints": [0, 64, 96, 400], "episodes": 2, "seed": 0}
+    assert source["agents"]["different_starts"] is False
+    assert source["agents"]["sac"]["temperature_learning_rate"] == 1e-4
+    assert source["rollout"] == {
+        "checkpoints": STEPS,
+        "untrained": True,
+        "levels": dict(zip(LEVELS, STEPS, strict=True)),
+        "episodes": 2,
+        "action_std": None,
+        "seed": 0,
+    }
     assert set(source["versions"]) == {"omrl", "numpy", "mujoco"}
 
 
@@ -132,8 +144,19 @@ def test_another_seed_or_other_starts_give_other_data(small, tmp_path):
         assert contents(tmp_path / name)["task-002.safetensors"] != made["task-002.safetensors"]
 
 
-def test_expert_only_logs_the_last_checkpoint_alone(small, tmp_path):
-    dataset = collect("sparse-point-robot", tmp_path / "expert", **OPTIONS, expert_only=True)
+def test_the_untrained_policy_is_scored_and_its_rows_are_not_kept(small):
+    dataset, stored = MetaDataset.open(small), PolicyFiles.open(small / "policies")
+    assert stored.steps == (0, *STEPS)
+    assert set(np.concatenate([dataset.rows(t)["policy_step"] for t in range(3)])) == set(STEPS)
+    weights, biases = stored.weights(0)
+    logged = roll_out(SPARSE, stored.tasks, weights, biases, episodes=2, seed=(0, 0), length=SPARSE.horizon)
+    for entry, rows in zip(dataset.manifest.tasks, logged, strict=True):
+        assert entry.reference.random == pytest.approx(rows.arrays["rewards"].sum() / 2)
+
+
+def test_one_level_logs_its_checkpoint_alone(small, tmp_path):
+    dataset = collect("sparse-point-robot", tmp_path / "expert", **OPTIONS, level="expert")
+    assert dataset.levels == ("expert", "mixed")
     whole = MetaDataset.open(small).level("expert")
     for task in ("task-000", "task-050", "task-099"):
         rows, expected = dataset.rows(task), whole.rows(task)
@@ -141,7 +164,6 @@ def test_expert_only_logs_the_last_checkpoint_alone(small, tmp_path):
         for name in ("observations", "actions", "rewards", "next_observations", "truncations", "step"):
             np.testing.assert_array_equal(rows[name], expected[name])
     entry = dataset.manifest.tasks[0]
-    assert entry.reference.random is None
     assert entry.reference.expert == MetaDataset.open(small).manifest.tasks[0].reference.expert
 
 
@@ -169,8 +191,8 @@ def test_some_tasks_rebuilt_from_policies_have_the_rows_they_have_among_all(smal
 
 def test_policies_that_do_not_fit_are_refused(published, tmp_path, monkeypatch, capsys):
     def refused(*words):
-        arguments = ("--out", str(tmp_path / "new"), "--from-policies", "--policies", str(published), *words)
-        code, _, err = command(monkeypatch, capsys, "collect", *arguments)
+        arguments = ("--out", str(tmp_path / "new"), "--from-policies", "--policies", str(published))
+        code, _, err = command(monkeypatch, capsys, "collect", *words, *arguments)
         assert code == 2
         assert err.count("\n") == 1
         assert leftovers(tmp_path) == ["policies"]
@@ -180,7 +202,8 @@ def test_policies_that_do_not_fit_are_refused(published, tmp_path, monkeypatch, 
     (published / "sparse-point-robot").rename(published / "point-robot-wind")
     assert "holds policies of sparse-point-robot" in refused("point-robot-wind")
     (published / "point-robot-wind").rename(published / "sparse-point-robot")
-    for words in (["--steps", "80"], ["--checkpoints", "0", "400"], ["--envs-per-task", "2"], ["--different-starts"]):
+    training = (["--steps", "80"], ["--envs-per-task", "2"], ["--different-starts"], ["--target-entropy", "-2"])
+    for words in training:
         assert "--from-policies does not train" in refused("sparse-point-robot", *words)
     assert "--tasks must be between 1 and the 3" in refused("sparse-point-robot", "--tasks", "4")
     assert "--episodes must be at least 1" in refused("sparse-point-robot", "--episodes", "0")
@@ -194,7 +217,9 @@ def test_policies_without_a_training_record_can_be_rolled_out(published, tmp_pat
     index.write_text(json.dumps(json.loads(index.read_text()) | {"source": {"algorithm": "by hand"}}))
     dataset = collect("sparse-point-robot", tmp_path / "new", from_policies=True, policies=published, episodes=1)
     assert dataset.manifest.source["algorithm"] == "by hand"
-    assert dataset.manifest.source["rollout"]["checkpoints"] == [0, 64, 96, 400]
+    assert dataset.manifest.source["rollout"]["checkpoints"] == STEPS
+    # Nobody named levels: the first, the middle and the last checkpoint.
+    assert dataset.manifest.source["rollout"]["levels"] == dict(zip(LEVELS, STEPS, strict=True))
 
 
 # ----------------------------------------------------------------------------- interruptions
@@ -315,12 +340,15 @@ def test_rows_left_by_a_run_whose_agents_are_gone_are_not_used(small, tmp_path, 
         (["sparse-point-robot", "--schedule", "fast"], "no schedule 'fast'; there are default and paper"),
         (["sparse-point-robot", "--steps", "0"], "steps must be at least 1"),
         (["sparse-point-robot", "--steps", "-8"], "steps must be at least 1"),
-        (["sparse-point-robot", "--steps", "77"], "multiples of the 8 environments"),
+        (["half-cheetah-vel", "--steps", "77"], "multiples of the 8 environments"),
         (["sparse-point-robot", "--steps", "80", "--checkpoints", "0", "160"], "between 0 and the 80 steps"),
         (["sparse-point-robot", "--checkpoints", "-8"], "between 0 and the"),
-        (["sparse-point-robot", "--checkpoints", "0", "17"], "multiples of the 8 environments"),
-        (["sparse-point-robot", "--checkpoints"], "Checkpoints must lie"),
-        (["sparse-point-robot", "--envs-per-task", "0"], "envs_per_task must be at least 1"),
+        (["half-cheetah-vel", "--checkpoints", "0", "17"], "multiples of the 8 environments"),
+        (["sparse-point-robot", "--checkpoints"], "a checkpoint after step 0"),
+        (["sparse-point-robot", "--envs-per-task", "0"], "--envs-per-task must be at least 1"),
+        (["sparse-point-robot", "--action-std", "-1"], "--action-std must be 0 or more"),
+        (["sparse-point-robot", "--level", "best"], "no level 'best' to log; there are random, medium, expert"),
+        (["--tasks", "2", "sparse-point-robot"], "Name the family first: omrl collect sparse-point-robot"),
         (["sparse-point-robot", "--episodes", "0"], "--episodes must be at least 1"),
         (["sparse-point-robot", "--seed", "-1"], "--seed must be 0 or more"),
         (["sparse-point-robot", "--seed", str(2**63)], "--seed must be 0 or more"),
@@ -373,7 +401,7 @@ def test_something_else_under_the_name_is_refused_before_any_training(kind, forc
         assert (out / "thesis.tex").read_text() == "years of work"
 
 
-@pytest.mark.parametrize("words", [["--seed", "1"], ["--episodes", "3"], ["--expert-only"], ["--different-starts"]])
+@pytest.mark.parametrize("words", [["--seed", "1"], ["--episodes", "3"], ["--level", "expert"], ["--different-starts"]])
 def test_a_data_set_made_with_other_arguments_is_kept(words, small, tmp_path, monkeypatch, capsys):
     before = contents(small)
     code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(small), *SMALL, *words)
@@ -421,7 +449,7 @@ def test_dry_run_prints_the_plan_as_json_and_writes_nothing(tmp_path, monkeypatc
     assert plan["family"] == "half-cheetah-vel"
     assert plan["tasks"] == ["task-000", "task-099"]
     assert plan["agents"]["seed"] == plan["rollout"]["seed"] == 5
-    assert plan["rollout"]["checkpoints"] == plan["agents"]["checkpoints"]
+    assert [0, *plan["rollout"]["checkpoints"]] == plan["agents"]["checkpoints"]
     assert leftovers(tmp_path) == []
 
 
@@ -434,7 +462,7 @@ def test_the_plan_of_a_dry_run_is_the_source_of_the_data(small, monkeypatch, cap
 
 def test_fewer_steps_leave_most_of_them_for_learning(tmp_path, capsys):
     for options in ({}, {"checkpoints": (0, 800)}):
-        run_collect(Collect("half-cheetah-vel", tmp_path / "data", steps=800, dry_run=True, **options))
+        collect("half-cheetah-vel", tmp_path / "data", steps=800, dry_run=True, **options)
         plan = json.loads(capsys.readouterr().out)
         assert plan["agents"]["random_steps"] <= 200
         assert plan["agents"]["checkpoints"][-1] == 800
@@ -503,8 +531,10 @@ point-robot-wind 2200:11800:200 51
 def test_the_paper_schedule_is_the_papers_table(line):
     name, spacing, episodes = line.split()
     first, last, every = map(int, spacing.split(":"))
-    config, found = preset(FAMILIES[name], "paper")
-    assert found == int(episodes)
+    found = preset(FAMILIES[name], "paper")
+    config = found.agents
+    assert found.episodes == int(episodes)
+    assert set(found.levels.values()) <= set(config.checkpoints)
     assert config.checkpoints[0] == 0
     assert config.checkpoints[1:] == tuple(range(first, last + 1, every))
     assert config.checkpoints[-1] == config.steps == last
@@ -513,12 +543,16 @@ def test_the_paper_schedule_is_the_papers_table(line):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_presets_start_untrained_end_with_the_expert_and_keep_actors_small(name):
     family = FAMILIES[name]
-    config, episodes = preset(family)
+    found = preset(family)
+    config = found.agents
+    config.check()
     assert config.checkpoints[0] == 0
     assert config.checkpoints[-1] == config.steps
-    assert len(config.checkpoints) >= 4
     assert 0 < config.random_steps < config.checkpoints[1] <= config.steps
-    assert episodes * family.logged_steps >= 10_000
+    assert set(found.levels.values()) <= set(config.checkpoints[1:])
+    assert found.levels["random"] == config.checkpoints[1]
+    assert found.episodes * family.logged_steps >= 10_000
+    assert config.sac.target_entropy == -1.0
     sizes = [family.obs_dim, *config.sac.actor_hidden, 2 * family.act_dim]
     weights = sum((i + 1) * o for i, o in zip(sizes[:-1], sizes[1:], strict=True))  # noqa: RUF007
     assert 2 * weights <= 64 * 1024
@@ -526,8 +560,9 @@ def test_presets_start_untrained_end_with_the_expert_and_keep_actors_small(name)
 
 
 def test_a_configuration_checks_itself():
-    for values in ({"steps": 0}, {"envs_per_task": 0}, {"episode_steps": 0}, {"steps": 7, "checkpoints": (0,)}):
+    wrong = ({"steps": 0}, {"envs_per_task": 0}, {"episode_steps": 0}, {"steps": 7}, {"checkpoints": (0,)})
+    for values in (*wrong, {"seed": -1}):
         with pytest.raises(OmrlError):
-            AgentsConfig(**values)
+            AgentsConfig(**values).check()
     with pytest.raises(TypeError):
         SACConfig(learning_rates=1e-3)

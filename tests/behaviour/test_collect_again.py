@@ -10,7 +10,7 @@ from behaviour_helpers import contents
 from omrl.behaviour.collect import collect
 from omrl.errors import OmrlError
 
-OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "device": "cpu"}
+OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "envs_per_task": 8, "updates_per_step": 0.25, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")

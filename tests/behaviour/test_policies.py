@@ -154,7 +154,7 @@ def test_sampled_actions_equal_torchs_squashed_gaussian():
     weights, biases = random_policy(SPARSE, 3)
     rng = np.random.default_rng(5)
     obs, noise = rng.normal(size=(2, 3, 6, 2)).astype(np.float32)
-    found = sample_actions(weights, biases, obs, noise)
+    found, _ = sample_actions(weights, biases, obs, noise)
     for t in range(3):
         x = torch.relu(torch.from_numpy(obs[t]) @ torch.from_numpy(weights[0][t]) + torch.from_numpy(biases[0][t]))
         outputs = x @ torch.from_numpy(weights[1][t]) + torch.from_numpy(biases[1][t])
@@ -168,7 +168,8 @@ def test_actions_of_a_task_have_the_same_bits_whichever_tasks_are_beside_it(hidd
     weights, biases = random_policy(SPARSE, 9, hidden=hidden)
     rng = np.random.default_rng(6)
     obs, noise = rng.normal(size=(2, 9, 5, 2)).astype(np.float32)
-    together = sample_actions(weights, biases, obs, noise)
+    together, _ = sample_actions(weights, biases, obs, noise)
     for chosen in ([4], [8, 0], [2, 4, 6]):
-        alone = sample_actions([w[chosen] for w in weights], [b[chosen] for b in biases], obs[chosen], noise[chosen])
+        own = [w[chosen] for w in weights], [b[chosen] for b in biases]
+        alone, _ = sample_actions(*own, obs[chosen], noise[chosen])
         np.testing.assert_array_equal(alone, together[chosen])

@@ -18,7 +18,8 @@ def rolled(family, count=3, chosen=None, seed=(0, 7), **options):
     weights, biases = random_policy(family, count)
     rows = list(range(count)) if chosen is None else chosen
     settings = {"episodes": EPISODES, "seed": seed} | options
-    return roll_out(family, [tasks[i] for i in rows], [w[rows] for w in weights], [b[rows] for b in biases], **settings)
+    policies = [w[rows] for w in weights], [b[rows] for b in biases]
+    return [logged.arrays for logged in roll_out(family, [tasks[i] for i in rows], *policies, **settings)]
 
 
 @pytest.fixture(scope="module")
@@ -98,5 +99,34 @@ def test_logged_actions_are_the_policys_actions_at_the_logged_observations():
     observations = rows["observations"].reshape(EPISODES, 200, 2)
     for t in range(200):
         draw = noise.standard_normal((EPISODES, 2), dtype=np.float32)
-        expected = sample_actions(weights, biases, observations[None, :, t], draw[None])[0]
-        np.testing.assert_array_equal(rows["actions"].reshape(EPISODES, 200, 2)[:, t], expected)
+        expected, _ = sample_actions(weights, biases, observations[None, :, t], draw[None])
+        np.testing.assert_array_equal(rows["actions"].reshape(EPISODES, 200, 2)[:, t], expected[0])
+
+
+def test_episodes_can_be_shorter_than_what_is_logged():
+    for rows in rolled(SPARSE, length=20):
+        assert len(rows["rewards"]) == EPISODES * 20
+        np.testing.assert_array_equal(np.flatnonzero(rows["truncations"]), [19, 39])
+
+
+@pytest.mark.parametrize("wanted", [0.0, 0.07, 0.6])
+def test_another_breadth_replaces_the_policys_own(wanted):
+    tasks, (weights, biases) = some_tasks(SPARSE, 1), random_policy(SPARSE, 1)
+    options = {"episodes": EPISODES, "seed": (0, 7)}
+    (narrow,) = roll_out(SPARSE, tasks, weights, biases, **options, action_std=0.0)
+    (logged,) = roll_out(SPARSE, tasks, weights, biases, **options, action_std=wanted)
+    assert (narrow.action_std, logged.action_std) == (0.0, pytest.approx(wanted))
+    # All episodes begin at the same place, where only the noise differs.
+    mean, found = (np.arctanh(r.arrays["actions"][r.arrays["step"] == 0]) for r in (narrow, logged))
+    noise = np.random.default_rng([0, 7, 1, 0]).standard_normal((EPISODES, 2), dtype=np.float32)
+    np.testing.assert_allclose(found, mean + wanted * noise, rtol=1e-4, atol=1e-5)
+
+
+def test_the_breadth_of_what_was_logged_is_that_of_the_policies():
+    tasks, (weights, biases) = some_tasks(SPARSE, 2), random_policy(SPARSE, 2)
+    for t, logged in enumerate(roll_out(SPARSE, tasks, weights, biases, episodes=EPISODES, seed=(0, 7))):
+        observations = logged.arrays["observations"][None]
+        own = [w[t : t + 1] for w in weights], [b[t : t + 1] for b in biases]
+        _, std = sample_actions(*own, observations, np.zeros((1, len(observations[0]), 2), np.float32))
+        assert logged.action_std == pytest.approx(float(std.mean()), rel=1e-5)
+        assert 0.5 < logged.action_std < 2.0

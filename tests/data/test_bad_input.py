@@ -125,7 +125,7 @@ def task_entry(**changes):
 
 
 BAD_MANIFESTS = {
-    "schema": (lambda c: c.update(schema=99), "schema version 99 is unknown; this omrl reads version 1"),
+    "schema": (lambda c: c.update(schema=99), "schema version 99 is unknown; this omrl reads versions 1 and 2"),
     "no schema": (lambda c: c.pop("schema"), "schema version None is unknown"),
     "true schema": (lambda c: c.update(schema=True), "schema version True is unknown"),
     "unknown key": (lambda c: c.update(colour=1), "key 'colour' is unknown"),

@@ -52,7 +52,7 @@ def test_info_for_programs(folder, capsys):
     dataset = MetaDataset.open(folder)
     for level in dataset.levels:
         means = [dataset.level(level).returns(task.name).mean() for task in dataset.tasks]
-        np.testing.assert_allclose(facts["levels"][level], np.mean(means), rtol=1e-6)
+        np.testing.assert_allclose(facts["levels"][level]["mean_return"], np.mean(means), rtol=1e-6)
 
 
 def test_info_reads_no_rows(folder, monkeypatch, capsys):

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from example_logs import assert_same_dataset, assert_same_rows, make_dataset, make_logs, make_task
+from example_logs import assert_same_dataset, assert_same_rows, edit_manifest, make_dataset, make_logs, make_task
 
-from omrl.data import MetaDataset
+from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.data.arrays import ARRAYS
+from omrl.data.manifest import BehaviourPolicy, Reference, Told, header_settings
 from omrl.errors import OmrlError
+from omrl.families import Task
 
 
 @pytest.fixture
@@ -139,6 +141,61 @@ def test_levels_that_the_log_does_not_have(checkpoints, levels):
             dataset.level("random")
 
 
+def named(**levels):
+    """A dataset whose policies somebody described."""
+    told = Told(Reference(), {step: BehaviourPolicy(level, 0.1 * step) for level, step in levels.items()})
+    logs = {"a": make_task(checkpoints=(3, 5, 8), seed=1)}
+    header = make_dataset(logs, split={"train": ["a"], "test": []}).manifest
+    return header, logs, told
+
+
+def test_named_levels_are_kept_and_stand_above_the_rule(tmp_path):
+    header, logs, told = named(medium=5, expert=3)
+    tasks = [Task("a", {})]
+    writer = MetaDatasetWriter(tmp_path / "data", tasks=tasks, **header_settings(header))
+    writer.write("a", logs["a"], told)
+    dataset = writer.finish()
+    dataset.validate()
+    assert dataset.levels == ("medium", "expert", "mixed")
+    assert set(dataset.level("expert").rows("a")["policy_step"]) == {3}
+    facts = dataset.level_facts("expert")
+    rewards = dataset.level("expert").rows("a")["rewards"]
+    assert (facts.rows, facts.rewarded, facts.action_std) == (len(rewards), (rewards != 0).mean(), pytest.approx(0.3))
+    assert dataset.level_facts("mixed").action_std is None  # of checkpoint 8 nothing is known
+    assert_same_dataset(dataset, dataset.save(tmp_path / "copy"))
+
+
+def test_levels_that_no_checkpoint_can_be_are_refused(tmp_path):
+    make_dataset().save(tmp_path / "data")
+    for level, problem in (("mixed", "no level of a checkpoint"), ("best", "no level of a checkpoint")):
+        edit_manifest(tmp_path / "data", lambda c, level=level: c["tasks"][0]["checkpoints"][0].update(level=level))
+        with pytest.raises(OmrlError, match=problem):
+            MetaDataset.open(tmp_path / "data")
+
+
+def test_a_manifest_of_version_1_is_read(tmp_path):
+    written = make_dataset().save(tmp_path / "data")
+
+    def older(content):
+        content["schema"] = 1
+        for entry in content["tasks"]:
+            entry["checkpoints"] = [
+                {key: c[key] for key in ("policy_step", "rows", "episodes", "mean_return")}
+                for c in entry["checkpoints"]
+            ]
+
+    edit_manifest(tmp_path / "data", older)
+    read = MetaDataset.open(tmp_path / "data")
+    read.validate()
+    assert read.levels == written.levels
+    for level in read.levels:
+        np.testing.assert_array_equal(read.level_facts(level).returns, written.level_facts(level).returns)
+        assert read.level_facts(level).rewarded is None
+    with pytest.raises(OmrlError, match="is unknown"):
+        edit_manifest(tmp_path / "data", lambda c: c["tasks"][0]["checkpoints"][0].update(colour="red"))
+        MetaDataset.open(tmp_path / "data")
+
+
 def test_a_level_of_rows_that_do_not_lie_together():
     arrays = make_task((2, 3, 2, 3), checkpoints=())
     arrays["policy_step"] = np.where(arrays["episode"] % 2 == 0, 0, 5)
@@ -188,7 +245,7 @@ def test_sampling_does_not_load_the_file(tmp_path):
     folder = make_dataset(logs, split=None, params=None).save(tmp_path / "big").path
     code = f"""
 import numpy as np, resource
-from omrl.data import MetaDataset
+from omrl.data import MetaDataset, MetaDatasetWriter
 dataset, rng = MetaDataset.open({str(folder)!r}), np.random.default_rng(0)
 dataset.sample("a", 1, rng)  # the checksum
 private = lambda: int([l for l in open("/proc/self/status") if l.startswith("RssAnon")][0].split()[1])

@@ -14,6 +14,7 @@ from test_properties import logs
 
 from omrl.data import MetaDataset, MetaDatasetWriter, interchange
 from omrl.data.commands import Import
+from omrl.data.manifest import Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 
@@ -45,7 +46,7 @@ def test_references_are_kept(tmp_path):
     about = {"observation_dim": 3, "action_dim": 2, "action_low": -2, "action_high": 3, "varies": "both"}
     tasks = make_dataset({"a": arrays}, split=None, params=None).tasks
     writer = MetaDatasetWriter(tmp_path / "logs", tasks=tasks, split={"train": ["a"], "test": []}, **about)
-    writer.write("a", arrays, reference={"random": -1.25, "expert": 0.1})
+    writer.write("a", arrays, Told(Reference(-1.25, 0.1)))
     dataset = writer.finish()
     interchange.write(dataset, tmp_path / "minari", "minari")
     assert_same_dataset(back(tmp_path / "minari", tmp_path / "back"), dataset)
@@ -94,7 +95,7 @@ def family_dataset(path, family, names):
     for seed, task in enumerate(tasks):
         arrays = make_task(seed=seed, S=spec.obs_dim, A=spec.act_dim, dense=False)
         arrays["actions"] = np.clip(arrays["actions"], -1, 1)
-        writer.write(task.name, arrays, reference={"random": 0.5, "expert": 2.5})
+        writer.write(task.name, arrays, Told(Reference(0.5, 2.5)))
     return writer.finish()
 
 

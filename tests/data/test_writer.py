@@ -14,6 +14,7 @@ import pytest
 from example_logs import SETTINGS, assert_same_dataset, make_dataset, make_logs, make_task, tree
 
 from omrl.data import MetaDataset, MetaDatasetWriter
+from omrl.data.manifest import Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import Task
 
@@ -39,8 +40,8 @@ def test_task_by_task_equals_at_once(tmp_path):
 
 def test_reference_returns_are_kept(tmp_path):
     writer = make_writer(tmp_path / "logs")
-    writer.write("a", make_logs()["a"], reference={"random": np.float64(-3), "expert": 7})
-    writer.write("b", make_logs()["b"], reference={"expert": 1.5})
+    writer.write("a", make_logs()["a"], Told(Reference(random=-3.0, expert=7.0)))
+    writer.write("b", make_logs()["b"], Told(Reference(expert=1.5)))
     dataset = write_rest(writer)
     assert [(e.reference.random, e.reference.expert) for e in dataset.manifest.tasks] == [
         (-3.0, 7.0),

@@ -174,6 +174,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
 
 
 def _check(args: Collect, agents: AgentsConfig, default: AgentsConfig) -> None:
+    agents.check()
     if args.episodes is not None and args.episodes < 1:
         raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
     if args.action_std is not None and not (0.0 <= args.action_std < float("inf")):

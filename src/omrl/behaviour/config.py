@@ -63,12 +63,13 @@ class AgentsConfig:
     sac: SACConfig = field(default_factory=SACConfig)
     """The algorithm's own hyperparameters."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what cannot be trained; not while flags are read one by one, whose values need not fit yet."""
         for name in ("steps", "envs_per_task", "episode_steps"):
             if getattr(self, name) < 1:
-                raise OmrlError(f"{name} must be at least 1, not {getattr(self, name)}.")
+                raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
         if not 0 <= self.seed < 2**63:
-            raise OmrlError(f"seed must be 0 or more and under 2^63, not {self.seed}.")
+            raise OmrlError(f"--seed must be 0 or more and under 2^63, not {self.seed}.")
         if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):
             raise OmrlError(
                 f"Steps and checkpoints must be multiples of the {self.envs_per_task} environments per task."

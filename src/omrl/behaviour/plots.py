@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which stay apart under colour blindness.
-COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2"}
+COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2", "late": "#CC79A7"}
 TRAJECTORY_TASKS, TRAJECTORY_EPISODES = 5, 6
 
 

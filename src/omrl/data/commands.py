@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from omrl.data.dataset import MetaDataset
+    from omrl.data.dataset import LevelFacts, MetaDataset
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def info(args: Info) -> None:
 
 
 def summary(dataset: MetaDataset) -> dict[str, Any]:
-    """The manifest as JSON, with totals and mean returns by level."""
+    """The manifest as JSON, with totals and what each level is like."""
     from omrl.data.manifest import as_plain
 
     manifest = dataset.manifest
@@ -166,16 +166,17 @@ def summary(dataset: MetaDataset) -> dict[str, Any]:
         "rows": sum(entry.rows for entry in manifest.tasks),
         "episodes": sum(entry.episodes for entry in manifest.tasks),
         "bytes": sum(entry.bytes for entry in manifest.tasks),
-        "levels": {level: _mean(_level_returns(dataset, level).values()) for level in dataset.levels},
+        "levels": {level: _level_summary(dataset.level_facts(level)) for level in dataset.levels},
     }
 
 
-def _level_returns(dataset: MetaDataset, level: str) -> dict[str, float]:
-    """The mean return of every task at one quality level."""
-    entries = dataset.manifest.tasks
-    if level == "mixed":
-        return {entry.name: entry.returns.mean for entry in entries}
-    return {entry.name: entry.levels[level].mean_return for entry in entries}
+def _level_summary(facts: LevelFacts) -> dict[str, Any]:
+    return {
+        "mean_return": float(facts.returns.mean()),
+        "rows": facts.rows,
+        "rewarded": facts.rewarded,
+        "action_std": facts.action_std,
+    }
 
 
 def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
@@ -200,22 +201,30 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     console = Console(width=None if sys.stdout.isatty() else 1000)
     console.print(overview)
 
-    returns = {level: _level_returns(dataset, level) for level in dataset.levels}
-    levels = Table(title="mean return by level", title_justify="left")
-    for heading in ("level", "mean over tasks", "worst task", "best task"):
+    known = {level: dataset.level_facts(level) for level in dataset.levels}
+    levels = Table(title="quality levels", title_justify="left")
+    for heading in ("level", "rows", "mean return", "worst task", "best task", "rewarded rows", "action std"):
         levels.add_column(heading, justify="left" if heading == "level" else "right")
-    for level, values in returns.items():
-        numbers = (_mean(values.values()), min(values.values()), max(values.values()))
-        levels.add_row(level, *(f"{number:.2f}" for number in numbers))
+    for level, of_level in known.items():
+        returns = of_level.returns
+        levels.add_row(
+            level,
+            f"{of_level.rows:,}",
+            *(f"{number:.2f}" for number in (returns.mean(), returns.min(), returns.max())),
+            "-" if of_level.rewarded is None else f"{of_level.rewarded:.0%}",
+            "-" if of_level.action_std is None else f"{of_level.action_std:.2f}",
+        )
     console.print(levels)
+    if any(of_level.action_std is not None for of_level in known.values()):
+        console.print("action std: standard deviation of the logged actions before tanh, which says how broad they are")
 
     if tasks:
         table = Table(title="tasks", title_justify="left")
-        for heading in ("task", "split", "rows", "episodes", *returns, "params"):
+        for heading in ("task", "split", "rows", "episodes", *known, "params"):
             # A narrow terminal breaks the parameters rather than a name or a number.
-            right = heading in ("rows", "episodes", *returns)
+            right = heading in ("rows", "episodes", *known)
             table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "params")
-        for entry in manifest.tasks:
+        for position, entry in enumerate(manifest.tasks):
             parts = [part for part, names in dataset.split.items() if entry.name in names]
             params = json.dumps(entry.params)
             table.add_row(
@@ -223,15 +232,10 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
                 "+".join(parts) or "-",
                 f"{entry.rows:,}",
                 f"{entry.episodes:,}",
-                *(f"{values[entry.name]:.2f}" for values in returns.values()),
+                *(f"{of_level.returns[position]:.2f}" for of_level in known.values()),
                 escape(params if len(params) <= 60 else params[:57] + "..."),
             )
         console.print(table)
-
-
-def _mean(values: Any) -> float:
-    numbers = list(values)
-    return float(sum(numbers) / len(numbers))
 
 
 def validate(args: Validate) -> None:

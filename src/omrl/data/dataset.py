@@ -28,7 +28,7 @@ from omrl.data.arrays import (
     statistics,
     to_unit,
 )
-from omrl.data.manifest import LEVELS, MANIFEST, Manifest, Told, as_plain, header_settings, make_header
+from omrl.data.manifest import LEVELS, MANIFEST, Checkpoint, Manifest, Told, as_plain, header_settings, make_header
 from omrl.data.taskfile import TaskFile, to_bytes
 from omrl.errors import OmrlError
 from omrl.families.family import Task
@@ -52,6 +52,20 @@ class Tensors:
     step: torch.Tensor  # [task, transition] int32
     length: torch.Tensor  # [task] int64
     rew_dense: torch.Tensor | None = None  # [task, transition]
+
+
+@dataclass(frozen=True)
+class LevelFacts:
+    """What the manifest says of one quality level."""
+
+    returns: NDArray[np.float64]
+    """The mean return of every task."""
+    rows: int
+    episodes: int
+    rewarded: float | None
+    """Share of rows whose reward is not zero."""
+    action_std: float | None
+    """Mean standard deviation of the logged actions before tanh: how broad the data is."""
 
 
 # The array behind each field of Tensors.
@@ -197,6 +211,26 @@ class MetaDataset:
         """The quality levels that every task of this view has."""
         shown = [self._entries[name].levels for name in self._names]
         return tuple(level for level in LEVELS if level == "mixed" or all(level in levels for levels in shown))
+
+    def level_facts(self, level: str) -> LevelFacts:
+        """What is known of a level without reading a row."""
+        entries = [self._entries[name] for name in self._names]
+        own = [list(e.checkpoints) if level == "mixed" else [e.levels[level]] for e in entries]
+        parts = entries if level == "mixed" else [checkpoints[0] for checkpoints in own]
+        logged = [checkpoint for checkpoints in own for checkpoint in checkpoints]
+
+        def over_rows(name: str) -> float | None:
+            values = [getattr(checkpoint, name) for checkpoint in logged]
+            known = bool(values) and None not in values
+            return float(np.average(values, weights=[c.rows for c in logged])) if known else None
+
+        return LevelFacts(
+            returns=np.array([p.mean_return if isinstance(p, Checkpoint) else p.returns.mean for p in parts]),
+            rows=sum(part.rows for part in parts),
+            episodes=sum(part.episodes for part in parts),
+            rewarded=over_rows("rewarded"),
+            action_std=over_rows("action_std"),
+        )
 
     @property
     def is_view(self) -> bool:

@@ -292,11 +292,7 @@ def _angles(goals: Array) -> Array:
 
 def level_returns(dataset: MetaDataset) -> dict[str, Array]:
     """Every task's mean return at every level that all tasks have; `mixed` is all rows."""
-    entries = dataset.manifest.tasks
-    return {
-        level: np.array([e.returns.mean if level == "mixed" else e.levels[level].mean_return for e in entries])
-        for level in dataset.levels
-    }
+    return {level: dataset.level_facts(level).returns for level in dataset.levels}
 
 
 def best_return(family: str, task: Task) -> float | None:

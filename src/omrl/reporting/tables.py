@@ -15,7 +15,7 @@ import numpy as np
 from omrl import stats
 from omrl.data import MetaDataset
 from omrl.files import write_rows
-from omrl.reporting.gather import RunFacts, best_return, level_returns, short
+from omrl.reporting.gather import RunFacts, best_return, short
 from omrl.reporting.probe import Probe
 
 NONE = "–"
@@ -148,14 +148,17 @@ def logged(runs: Sequence[RunFacts]) -> Table:
 
 
 def data_levels(dataset: MetaDataset, name: str) -> Table:
-    """Every quality level: its size, and how good its policies are."""
+    """Every quality level: its size, how good its policies are, and how broad."""
     rows = []
-    for level, returns in level_returns(dataset).items():
-        parts = [entry if level == "mixed" else entry.levels[level] for entry in dataset.manifest.tasks]
+    for level in dataset.levels:
+        facts = dataset.level_facts(level)
+        returns = facts.returns
         numbers = (float(returns.mean()), float(returns.std()), float(returns.min()), float(returns.max()))
-        counts = (f"{sum(part.rows for part in parts):,}", f"{sum(part.episodes for part in parts):,}")
-        rows.append((level, str(len(parts)), *counts, *map(_number, numbers)))
-    columns = ("level", "tasks", "rows", "episodes", "mean", "spread", "worst", "best")
+        rewarded = NONE if facts.rewarded is None else f"{facts.rewarded:.0%}"
+        breadth = NONE if facts.action_std is None else f"{facts.action_std:.2f}"
+        counts = (str(len(returns)), f"{facts.rows:,}", f"{facts.episodes:,}")
+        rows.append((level, *counts, *map(_number, numbers), rewarded, breadth))
+    columns = ("level", "tasks", "rows", "episodes", "mean", "spread", "worst", "best", "rewarded rows", "action std")
     return Table(name, columns, tuple(rows))
 
 
