@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from omrl.sampling import MetaSampler
 
 TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
+# Updates whose kernels are looked at, kernels that are listed, and words in the names of those that multiply matrices.
+PROFILED, LONGEST = 20, 12
+PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "gemv", "_mm_", "_bmm_")
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     _wait(device)
     first = time.perf_counter() - started
     products = _products(lambda: population.step(draw)) if population.mode == "eager" else []
+    kernels = _kernels(step) if device == "cuda" else {}
     return {
         "algorithm": name,
         "seeds": seeds,
@@ -110,6 +114,7 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
         "mode": population.mode,
         "ms": _median_ms(step, args, device),
         "products_ms": _median_ms(lambda: _replay(products), args, device) if products else None,
+        **kernels,
         "first_update_s": first,
         "hyperparameters": asdict(config),
     }
@@ -163,6 +168,35 @@ def _products(step: Callable[[], object]) -> list[tuple[Any, tuple[torch.Tensor,
     return found
 
 
+def _kernels(step: Callable[[], None]) -> dict[str, Any]:
+    """Of one update on a GPU: how long its product kernels and its other kernels take, and how many there are."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(PROFILED):
+            step()
+        _wait("cuda")
+    found = [event for event in seen.events() if event.device_time_total > 0]
+    micro = {True: 0.0, False: 0.0}
+    for event in found:
+        micro[any(word in event.name.lower() for word in PRODUCTS)] += event.device_time_total / PROFILED
+    return {
+        "product_kernels_us": micro[True],
+        "other_kernels_us": micro[False],
+        "kernels": round(len(found) / PROFILED),
+        "longest": _longest(found),
+    }
+
+
+def _longest(events: Sequence[Any]) -> list[dict[str, Any]]:
+    """The kernels that take most of an update, by name: where the time is."""
+    by_name: dict[str, list[float]] = {}
+    for event in events:
+        by_name.setdefault(event.name[:80], []).append(event.device_time_total)
+    ranked = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:LONGEST]
+    return [{"kernel": n, "count": round(len(t) / PROFILED, 1), "us": round(sum(t) / PROFILED, 1)} for n, t in ranked]
+
+
 def _replay(products: list[tuple[Any, tuple[torch.Tensor, ...]]]) -> None:
     for operation, operands in products:
         operation(*operands)
@@ -196,6 +230,12 @@ def _line(row: dict[str, Any]) -> str:
 
     steps = "" if row["g_steps"] is None else f", {row['g_steps']} discriminator steps"
     products = "" if row["products_ms"] is None else f", its matrix products alone {row['products_ms']:.2f} ms"
+    if "kernels" in row:
+        products = (
+            f" ({row['product_kernels_us']:,.0f} us in products, {row['other_kernels_us']:,.0f} us in others, "
+            f"{row['kernels']} kernels)"
+        )
+    steps += ", half precision" if row["hyperparameters"].get("half") else ""
     return (
         f"{row['algorithm']}, {counted(row['seeds'], 'seed')}{steps}, {row['mode']}: {row['ms']:.2f} ms per update"
         f"{products}, first update {row['first_update_s']:.1f} s"
