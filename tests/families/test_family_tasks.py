@@ -40,7 +40,9 @@ def test_the_families_are_those_of_the_paper():
     assert rows == TABLE
     assert list(rows) == list(TABLE)
     assert all(family.name == name and family.summary for name, family in FAMILIES.items())
-    assert all(family.logged_steps == 200 for family in FAMILIES.values())
+    long = {name for name, family in FAMILIES.items() if family.logged_steps == 1000}
+    assert long == {"half-cheetah-vel", "half-cheetah-fwd-back"}
+    assert all(family.logged_steps == 200 for name, family in FAMILIES.items() if name not in long)
 
 
 def test_goals_lie_on_the_half_circle():

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from omrl.data import MetaDataset
+from omrl.data.manifest import Reference, Told
 from omrl.data.writer import MetaDatasetWriter
 from omrl.families import FAMILIES, Task
 from omrl.training import train
@@ -64,7 +65,7 @@ def walks(family_name: str, folder: Path, hostile: bool = False) -> Path:
         parts = [rollout(family, task, rng, policy_step) for policy_step in (0, 100)]
         parts[1]["episode"] = parts[1]["episode"] + 2
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        writer.write(task.name, arrays, {"random": 0.0, "expert": 10.0})
+        writer.write(task.name, arrays, Told(Reference(random=0.0, expert=10.0)))
     writer.finish()
     return folder
 
