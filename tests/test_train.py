@@ -368,6 +368,8 @@ def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch,
     ("values", "warned"),
     [
         ({"alive": [1.0, 1.0], "q": [9e5, -9e5]}, []),
+        ({"alive": [1.0, 1.0], "saturated": [0.4, 0.99], "saturated_logged": [0.0, 0.6]}, []),
+        ({"alive": [1.0, 1.0], "saturated": [0.2, 0.9], "saturated_logged": [0.0, 0.1]}, ["seed 6's policy takes"]),
         ({"alive": [1.0, 1.0], "q": [2.0, -2e6]}, ["seed 6's Q"]),
         ({"alive": [0.0, 1.0], "q": [float("nan"), 2e6]}, ["seed 5 met", "seed 6's Q"]),
         ({"alive": [1.0, 0.0]}, ["seed 6 met"]),  # an algorithm without a q

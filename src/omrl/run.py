@@ -44,13 +44,18 @@ class Run:
         self._events: Any = None
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any]) -> Run:
-        """A new run, or the one that is there if it was made with the same config."""
+    def create(cls, folder: Path, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Run:
+        """A new run, or the one that is there if it was made with the same config.
+
+        A run that was begun when a hyperparameter did not exist yet has the value of `defaults`.
+        """
         config = json.loads(json.dumps(config))
         if (folder / "config.json").is_file():
             run = cls.open(folder)
-            if run.config != config:
-                differences = _differences(run.config, config)
+            known = json.loads(json.dumps(dict(defaults or {}))) | run.config["hyperparameters"]
+            before = {**run.config, "hyperparameters": known}
+            if before != config:
+                differences = _differences(before, config)
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
             return run
         if folder.exists() and any(folder.iterdir()):

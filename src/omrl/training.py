@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 10_000
 # A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
 LARGE_Q = 1e6
+# A policy whose actions lie at their bounds this much more often than the logged ones is stuck there: tanh is flat.
+SATURATED_SHARE = 0.5
 # What a preset says of a run and not of its algorithm.
 OF_THE_RUN = ("level", "max_rows", "steps")
 
@@ -54,7 +56,7 @@ class Train:
     """
 
     algorithm: Positional[str]
-    """`focal`, `batch-pearl`, `contextual-bcq`, `mbml`, or `module:Class` of your own."""
+    """`focal`, `batch-pearl`, `contextual-bcq`, `mbml`, `contextual-bc`, or `module:Class` of your own."""
     data: Path
     """The meta-dataset."""
     out: Path
@@ -189,7 +191,7 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
     rows = OnDisk(view, args.max_rows, device) if config["stream"] else view.to(device, max_rows=args.max_rows)
     if there and args.force:
         shutil.rmtree(args.out)
-    folder = Run.create(args.out, config)
+    folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
     unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
     learner = Learner(folder, rows, device, unseen)
     learner.prepare(rows, dataset.manifest.varies, args.log_every)
@@ -436,6 +438,13 @@ class Learner(Trained):
                     f"seed {seed}'s Q has passed {LARGE_Q:.0e}; regularise more, or lower the critic's step size or "
                     "the reward's scale, "
                     "if it should stay bounded."
+                )
+        shares = zip(seeds, values.get("saturated", []), values.get("saturated_logged", []), strict=False)
+        for seed, share, logged in shares:
+            if share - logged > SATURATED_SHARE:
+                found.append(
+                    f"seed {seed}'s policy takes extreme actions, which the log has in {logged:.0%} of its rows, in "
+                    f"most states: nothing pulls it back from there. A smaller actor's step size or alpha may help."
                 )
         return found
 

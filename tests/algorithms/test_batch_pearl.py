@@ -102,7 +102,7 @@ def test_the_whole_loss_equals_numpy(regularisation):
         wanted |= {"divergence": divergence, "alpha": 3.0}
     for name, value in wanted.items():
         assert float(info[name]) == pytest.approx(float(value), rel=1e-8), name
-    assert info.keys() - wanted.keys() == {"actor_loss"}
+    assert info.keys() - wanted.keys() == {"actor_loss", "saturated", "saturated_logged"}
 
 
 def test_a_transition_that_is_all_but_certain_keeps_the_posterior_finite():

@@ -395,3 +395,48 @@ def test_alpha_moves_by_its_rate_times_the_divergence_above_its_target(rate: flo
     excess = info["divergence"].item() - config.target_divergence
     assert abs(excess) > 1e-3
     assert population.params["alpha"].item() == pytest.approx(3.0 + rate * excess, abs=1e-6)
+
+
+# -- warm-up and saturation --------------------------------------------------------------------------------------------
+
+
+def test_before_q_counts_the_actor_only_approaches_the_data() -> None:
+    algorithm = focal(warm_up=5, alpha=2.0)
+    params, (batch, noise) = params_of(algorithm.nets), example()
+    z = torch.zeros(M, B, L, dtype=torch.float64)
+
+    def slopes(clock: float, scale: float) -> torch.Tensor:
+        """The gradient of the actor's last layer, with critics that are `scale` times as steep."""
+        own = {name: v * scale if name.startswith("critic") else v for name, v in params.items()}
+        own["clock"] = torch.tensor(clock, dtype=torch.float64)
+        leaf = own["actor.weight.2"].clone().requires_grad_()
+        loss, _ = algorithm.L_actor({**own, "actor.weight.2": leaf}, batch, z, noise)
+        return torch.autograd.grad(loss, leaf)[0]
+
+    torch.testing.assert_close(slopes(4.0, 1.0), slopes(4.0, 3.0))
+    assert not torch.allclose(slopes(5.0, 1.0), slopes(5.0, 3.0))
+    assert not torch.allclose(slopes(4.0, 1.0), slopes(5.0, 1.0))
+
+
+def test_the_clock_counts_updates_and_only_where_there_is_a_warm_up() -> None:
+    config = replace(SMALL, warm_up=5)
+    learners, algorithm = FOCAL.build(S, A, config, [0, 1])
+    population = Population(
+        learners, algorithm.loss, learning_rate=algorithm.learning_rate, targets=FOCAL.targets, plain=FOCAL.plain
+    )
+    batch, noise = ({name: value.float().expand(2, *value.shape) for name, value in part.items()} for part in example())
+    for _ in range(3):
+        population.step(lambda _: (batch, noise))
+    assert population.params["clock"].tolist() == [3.0, 3.0]
+    assert "clock" not in dict(FOCALNets(S, A, SMALL, torch.Generator()).named_parameters())
+
+
+def test_the_share_of_saturated_actions_is_logged() -> None:
+    algorithm = focal()
+    params, (batch, noise) = params_of(algorithm.nets), example()
+    batch["act"][0] = -1.0
+    z = torch.zeros(M, B, L, dtype=torch.float64)
+    params["actor.bias.2"][..., :A] = 50.0
+    _, info = algorithm.L_actor(params, batch, z, noise)
+    assert float(info["saturated"]) == 1.0
+    assert float(info["saturated_logged"]) == pytest.approx(1 / M)

@@ -12,6 +12,7 @@ ALGORITHMS = {
     "batch-pearl": "omrl.algorithms.batch_pearl:BatchPEARL",
     "contextual-bcq": "omrl.algorithms.contextual_bcq:ContextualBCQ",
     "mbml": "omrl.algorithms.mbml:MBML",
+    "contextual-bc": "omrl.algorithms.contextual_bc:ContextualBC",
 }
 
 

@@ -15,10 +15,12 @@ from omrl.nets import MLP
 
 # Smallest variance of one transition's Gaussian, as in PEARL.
 MIN_VARIANCE = 1e-7
+# An action this large has all but no gradient left through tanh.
+AT_BOUNDS = 0.99
 # Where hyperparameters of these names may lie, whichever algorithm has them.
 POSITIVE = ("epsilon", "reward_scale")
 FRACTIONS = ("gamma", "tau", "soft_clipping")
-NOT_NEGATIVE = ("alpha", "alpha_rate", "beta", "kl_weight", "perturbation", "reward_std", "next_obs_std")
+NOT_NEGATIVE = ("alpha", "alpha_rate", "beta", "kl_weight", "perturbation", "reward_std", "next_obs_std", "warm_up")
 
 
 def at_least_one(config: Any, *names: str) -> None:
@@ -94,6 +96,12 @@ def per_row(z: Tensor, batch: Batch) -> Tensor:
 def task_reward(config: Any, batch: Batch) -> Tensor:
     """The reward that control learns from; contexts keep the logged one."""
     return batch["rew_dense"] if config.dense_reward else batch["rew"]
+
+
+def saturated(act: Tensor, data_act: Tensor) -> dict[str, Tensor]:
+    """Share of actions at their bounds, the policy's and the logged ones: what a person should watch."""
+    shares = [(values.abs() > AT_BOUNDS).float().mean() for values in (act, data_act)]
+    return dict(zip(("saturated", "saturated_logged"), shares, strict=True))
 
 
 def twin_q(nets: nn.Module, params: Params, *inputs: Tensor) -> Tensor:

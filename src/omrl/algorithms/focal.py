@@ -24,6 +24,25 @@ Power = Literal["inverse-square", "inverse", "linear", "square"]
 BETA: Mapping[str, float] = {"inverse-square": 1.0, "inverse": 2.0, "linear": 8.0, "square": 16.0}
 
 
+def distance_metric_loss(z: Tensor, other: Tensor, power: Power, beta: float, epsilon: float) -> Tensor:
+    """Eqn 13 over all ordered pairs: z [M, l] from one context set per task, `other` from the second set.
+
+    Distances are per dimension (m is the mean square difference), which is what the paper's weights are balanced for.
+    """
+    m = (z[:, None] - other[None, :]).square().mean(-1)
+    same = torch.eye(len(z), device=z.device)
+    weight = beta * BETA[power]
+    distance = torch.sqrt(m + 1e-12)
+    repulsion = {
+        "inverse-square": lambda: weight / (m + epsilon),
+        "inverse": lambda: weight / (distance + epsilon),
+        "linear": lambda: -weight * distance,
+        "square": lambda: -weight * m,
+    }[power]()
+    different = 1.0 - same
+    return (m * same).sum() / same.sum() + (repulsion * different).sum() / different.sum().clamp(min=1.0)
+
+
 @dataclass(frozen=True)
 class FOCALConfig(SoftActorCriticConfig):
     """Hyperparameters beside those of its control; each is a flag. The paper's symbol stands in brackets."""
@@ -99,24 +118,8 @@ class FOCAL(SoftActorCritic):
         return self.infer(params, batch["context"][:, 0], sample)
 
     def L_dml(self, z: Tensor, other: Tensor) -> Tensor:
-        """Eqn 13 over all ordered pairs: z [M, l] from one context set per task, `other` from the second set.
-
-        Distances are per dimension (m is the mean square difference), which is what the paper's weights are
-        balanced for.
-        """
-        config = self.config
-        m = (z[:, None] - other[None, :]).square().mean(-1)
-        same = torch.eye(len(z), device=z.device)
-        weight = config.beta * BETA[config.power]
-        distance = torch.sqrt(m + 1e-12)
-        repulsion = {
-            "inverse-square": lambda: weight / (m + config.epsilon),
-            "inverse": lambda: weight / (distance + config.epsilon),
-            "linear": lambda: -weight * distance,
-            "square": lambda: -weight * m,
-        }[config.power]()
-        different = 1.0 - same
-        return (m * same).sum() / same.sum() + (repulsion * different).sum() / different.sum().clamp(min=1.0)
+        """Eqn 13 with this learner's power and weight."""
+        return distance_metric_loss(z, other, self.config.power, self.config.beta, self.config.epsilon)
 
     # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` (Eqn 27) and `L_actor` (Eqn 28) of SoftActorCritic -----
 

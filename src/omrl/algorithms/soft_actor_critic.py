@@ -16,7 +16,15 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import at_least_one, per_row, task_reward, transition_dim, twin_q, within_ranges
+from omrl.algorithms.common import (
+    at_least_one,
+    per_row,
+    saturated,
+    task_reward,
+    transition_dim,
+    twin_q,
+    within_ranges,
+)
 from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
 from omrl.engine import Batch, Info, Loss, Params, call, detached
 from omrl.errors import OmrlError
@@ -51,6 +59,8 @@ class SoftActorCriticConfig:
     """Largest strength that is used."""
     target_divergence: float = 0.05
     """Divergence that an adapted strength aims for."""
+    warm_up: int = 0
+    """First updates in which the actor approaches the data alone, before Q counts."""
     gamma: float = 0.99
     """Discount [gamma]."""
     reward_scale: float = 5.0
@@ -96,6 +106,8 @@ class SoftActorCriticNets(nn.Module):
         is_policy = config.divergence == "gaussian-kl"
         self.g = mlp(state, config.hidden, 2 * act_dim) if is_policy else mlp(state + act_dim, config.hidden, 1)
         self.alpha = nn.Parameter(torch.tensor(config.alpha))
+        if config.warm_up:
+            self.clock = nn.Parameter(torch.tensor(0.0))  # updates so far
 
 
 class SoftActorCritic(ABC):
@@ -104,7 +116,7 @@ class SoftActorCritic(ABC):
     Config: type[Any]
     Nets: type[Any]
     targets = ("critic",)
-    plain = ("alpha",)
+    plain = ("alpha", "clock")
 
     def __init__(self, nets: nn.Module, config: SoftActorCriticConfig) -> None:
         self.nets = nets
@@ -125,6 +137,7 @@ class SoftActorCritic(ABC):
             "critic": config.critic_lr,
             "g": config.g_lr,
             "alpha": config.alpha_rate,
+            "clock": 1.0,
         }
 
     def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -183,8 +196,10 @@ class SoftActorCritic(ABC):
         policy = self.policy(params, batch["obs"], still)
         act, log_prob = squashed_gaussian(policy, noise["act"])
         value = self.q(fixed, batch["obs"], still, act).amin(0)
-        loss = (log_prob - value).mean()
+        counts = (fixed["clock"] >= self.config.warm_up).to(value) if self.config.warm_up else 1.0
+        loss = (log_prob - counts * value).mean()
         info = {"act": act.detach(), "q": value.mean(), "entropy": -log_prob.mean()}
+        info |= saturated(info["act"], batch["act"])
         if self.regularised:
             info["divergence"] = self.D(fixed, batch["obs"], still, policy, act, batch["act"]).mean()
             loss = loss + self._alpha(fixed) * info["divergence"]
@@ -240,4 +255,7 @@ class SoftActorCritic(ABC):
             total = total + self.L_g(params, batch, z.detach(), act, noise)
             # Plain gradient descent on this term is alpha += rate * (mean D - target).
             total = total - params["alpha"] * (info["divergence"] - self.config.target_divergence).detach()
+        if self.config.warm_up:
+            # In the same way the clock goes on by one.
+            total = total - params["clock"]
         return total, info
