@@ -7,8 +7,8 @@ WIND, ANT = "point-robot-wind", "ant-fwd-back"
 
 def summary(value, **more):
     mean = {"value": value, "low": value - 1, "high": value + 2}
-    normalised = {"random": 0.0, "expert": 20.0, "normalised": value / 20}
-    return {"updates": 10_000, "seeds": 2, "mean": mean, "per_seed": [value - 0.5, value + 0.5], **normalised, **more}
+    about = {"tasks_trained_on": 0, "random": 0.0, "expert": 20.0, "normalised": value / 20}
+    return {"updates": 10_000, "seeds": 2, "mean": mean, "per_seed": [value - 0.5, value + 0.5], **about, **more}
 
 
 def estimate(value, spread=1.0):
@@ -25,6 +25,8 @@ def row(label, value, run="runs/one", data=WIND, **more):
         "seeds": 5,
         "updates": 10_000,
         "mean": estimate(value),
+        "random": 0.0,
+        "expert": 20.0,
         "normalised": value / 20,
         "metrics": {"return": [value - 0.5, value + 0.5]},
         "published": {},

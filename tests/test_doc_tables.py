@@ -157,21 +157,24 @@ def test_starts_are_side_by_side():
 # -- the paper's experiments -------------------------------------------------------------------------------------------
 
 
-def claim(text, *comparisons, metric="return", verdict="holds"):
+def claim(text, *comparisons, metric="return", verdict="holds", whose="paper"):
     names = ("better", "worse", "difference", "verdict", "data")
-    return {
-        "claim": text,
-        "metric": metric,
-        "verdict": verdict,
-        "comparisons": [dict(zip(names, one, strict=True)) for one in comparisons],
-    }
+    found = [dict(zip(names, one, strict=True)) for one in comparisons]
+    for one in found:
+        one["detectable"] = 34.6 if one["verdict"] == "undecided" else None
+    return {"claim": text, "whose": whose, "metric": metric, "verdict": verdict, "comparisons": found}
 
 
 PAPER = [
     results(
         "comparison-point-robot-wind",
         [row("FOCAL", -0.001, run="runs/a"), row("MBML", -150.0, run="runs/b", normalised=None)],
-        [claim("FOCAL is better.", ("FOCAL", "MBML", estimate(149.999), "holds", WIND))],
+        [
+            claim(
+                "FOCAL is better, too.", ("FOCAL", "MBML", estimate(0.1), "equal", WIND), verdict="equal", whose="ours"
+            ),
+            claim("FOCAL is better.", ("FOCAL", "MBML", estimate(149.999), "holds", WIND)),
+        ],
         figures=("return", "return-log"),
     ),
     results(
@@ -193,11 +196,14 @@ PAPER = [
 
 
 def test_every_claim_has_its_verdict_in_bold_words():
+    across = "FOCAL outperforms the other methods across almost all domains."
     assert cells(tables_paper.verdicts(PAPER)) == [
         ["experiment", "claim", "verdict", "seeds"],
+        ["all comparisons", across, "**undecided**", "2 of 6 run"],
         ["comparison-point-robot-wind", "FOCAL is better.", "**holds**", "5"],
         ["comparison-ant-fwd-back", "FOCAL is better.", "**undecided**", "5"],
         ["power-law", "It separates.", "**holds**", "5"],
+        ["comparison-point-robot-wind (ours)", "FOCAL is better, too.", "**equal**", "5"],
     ]
 
 
@@ -219,9 +225,10 @@ def test_returns_have_the_decimals_of_the_best_row_and_no_negative_zero():
 
 def test_comparisons_of_returns_have_their_decimals_and_other_metrics_three():
     assert cells(tables_paper.paper_claims(PAPER))[1:] == [
-        ["comparison-point-robot-wind", "FOCAL - MBML", "return", "150.00 [149.00, 151.00]", "holds"],
-        ["comparison-ant-fwd-back", "FOCAL - MBML", "return", "12 [-8, 32]", "undecided"],
-        ["power-law: point-robot-wind", "Inverse - Square", "esr", "0.500 [0.400, 0.600]", "holds"],
+        ["comparison-point-robot-wind (ours)", "FOCAL - MBML", "return", "0.10 [-0.90, 1.10]", "equal", "-"],
+        ["comparison-point-robot-wind", "FOCAL - MBML", "return", "150.00 [149.00, 151.00]", "holds", "-"],
+        ["comparison-ant-fwd-back", "FOCAL - MBML", "return", "12 [-8, 32]", "undecided", "35"],
+        ["power-law: point-robot-wind", "Inverse - Square", "esr", "0.500 [0.400, 0.600]", "holds", "-"],
     ]
 
 

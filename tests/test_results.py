@@ -14,7 +14,7 @@ import pytest
 from omrl import stats
 from omrl.algorithms import get_algorithm
 from omrl.experiments.definitions import experiments
-from omrl.experiments.judging import together, verdict
+from omrl.experiments.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
 from omrl.training import read_preset
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -43,6 +43,20 @@ def check_config(config, changes):
     assert json.loads(json.dumps(asdict(made))) == config["hyperparameters"]
 
 
+def close(value):
+    """Raw returns are written with six digits."""
+    return pytest.approx(value, rel=1e-4, abs=1e-4)
+
+
+def matrix_of(scores):
+    """The mean return of every seed in every task, [seeds, tasks]."""
+    episodes = {}
+    for score in scores:
+        episodes.setdefault((int(score["seed"]), score["task"]), []).append(float(score["return"]))
+    seeds, tasks = (list(dict.fromkeys(names)) for names in zip(*episodes, strict=True))
+    return np.array([[np.mean(episodes[seed, task]) for task in tasks] for seed in seeds])
+
+
 def raw_scores(folder):
     with (folder / "scores.csv").open(newline="") as file:
         return list(csv.DictReader(file))
@@ -53,8 +67,10 @@ def test_the_table_is_made_of_the_raw_scores():
     rows += zip(SHORT, json.loads((FOCAL / "half.json").read_text()), strict=True)
     for name, row in rows:
         scores = raw_scores(FOCAL / name)
-        assert row["mean"]["value"] == pytest.approx(np.mean([float(score["return"]) for score in scores]), rel=1e-4)
-        assert len({score["seed"] for score in scores}) == row["seeds"] >= 3
+        matrix = matrix_of(scores)
+        again = stats.mean(matrix, new_tasks=not row["tasks_trained_on"]).interval()
+        assert row["mean"] == close(vars(again)) and row["iqm"] == close(stats.iqm(matrix))
+        assert len(matrix) == row["seeds"] >= 3
 
 
 def test_half_precision_agrees_within_the_intervals():
@@ -73,21 +89,11 @@ def by_name(results):
 
 
 def returns_of(results):
-    """The mean return of every seed in every task [seeds, tasks], by data and row."""
+    """Matrices of returns, by data and row."""
     found = {}
     for score in raw_scores(PAPER / results["experiment"]):
-        episodes = found.setdefault((score["data"], score["row"]), {})
-        episodes.setdefault((int(score["seed"]), score["task"]), []).append(float(score["return"]))
-    matrices = {}
-    for key, episodes in found.items():
-        seeds, tasks = (list(dict.fromkeys(names)) for names in zip(*episodes, strict=True))
-        matrices[key] = np.array([[np.mean(episodes[seed, task]) for task in tasks] for seed in seeds])
-    return matrices
-
-
-def close(value):
-    """Raw returns are written with six digits."""
-    return pytest.approx(value, rel=1e-4, abs=1e-4)
+        found.setdefault((score["data"], score["row"]), []).append(score)
+    return {key: matrix_of(scores) for key, scores in found.items()}
 
 
 def test_all_published_experiments_are_collected_in_their_order():
@@ -109,8 +115,8 @@ def test_a_published_experiment_is_the_one_that_is_defined(results):
         assert row["level"] == config["level"] and row["context_level"] == (wanted.context_level or config["level"])
         # A level of its own is a row's, not a preset's.
         check_config(config, dict(wanted.changes) | ({"level": wanted.level} if wanted.level else {}))
-    judged = [(claim["claim"], claim["metric"]) for claim in results["claims"]]
-    assert judged == [(claim.text, claim.metric) for claim in defined.claims]
+    judged = [(claim["claim"], claim["whose"], claim["metric"]) for claim in results["claims"]]
+    assert judged == [(claim.text, claim.whose, claim.metric) for claim in defined.claims]
 
 
 @pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
@@ -120,26 +126,47 @@ def test_returns_of_an_experiment_follow_from_its_raw_scores(results):
     for row in results["rows"]:
         matrix = matrices[row["data"], row["row"]]
         assert matrix.shape == (row["seeds"], row["tasks"])
-        assert row["mean"] == close(vars(stats.bootstrap(matrix, stats.mean, np.random.default_rng(0))))
+        assert row["mean"] == close(vars(stats.mean(matrix, new_tasks=True).interval()))
+        assert row["iqm"] == close(stats.iqm(matrix))
+        assert row["normalised"] == close(stats.normalised(row["mean"]["value"], row["random"], row["expert"]))
         assert row["metrics"]["return"] == close(list(matrix.mean(1)))
 
 
 @pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
 def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
-    matrices = returns_of(results)
-    metrics = {(row["data"], row["row"]): row["metrics"] for row in results["rows"]}
-    for claim in results["claims"]:
-        for one in claim["comparisons"]:
-            keys = [(one["data"], one[side]) for side in ("better", "worse")]
-            found = stats.Estimate(**one["difference"])
-            if claim["metric"] == "return":
-                again = stats.paired_difference(*(matrices[key] for key in keys), np.random.default_rng(0))
-                assert one["difference"] == close(vars(again))
-            else:
-                ours, theirs = (np.array(metrics[key][claim["metric"]]) for key in keys)
-                assert found.value == pytest.approx((ours - theirs).mean())
-            assert found.low <= found.value <= found.high and one["verdict"] == verdict(found)
-        assert claim["verdict"] == together([one["verdict"] for one in claim["comparisons"]])
+    matrices, defined = returns_of(results), experiments()[results["experiment"]]
+    data = {one.title: one for one in defined.data}
+    scored = []
+    for row in results["rows"]:
+        metrics = {name: np.array(values)[:, None] for name, values in row["metrics"].items()}
+        metrics["return"] = matrices[row["data"], row["row"]]
+        scored.append(Scored(data[row["data"]], row["data"], row["row"], metrics, way(row)))
+    for again, claim in zip(judge(defined.claims, scored), results["claims"], strict=True):
+        assert again["verdict"] == claim["verdict"] == together(one["verdict"] for one in claim["comparisons"])
+        for one, other in zip(again["comparisons"], claim["comparisons"], strict=True):
+            assert one["difference"] == close(other["difference"])
+            numbers = ("difference", "zone", "detectable")
+            assert {k: v for k, v in one.items() if k not in numbers} == {
+                k: v for k, v in other.items() if k not in numbers
+            }
+            assert [one[k] is None for k in numbers] == [other[k] is None for k in numbers]
+            if one["verdict"] == HOLDS:
+                assert other["difference"]["low"] > 0
+            if one["verdict"] == DOES_NOT:
+                assert other["difference"]["high"] < 0
+
+
+def test_the_paper_s_sentence_on_all_families_counts_its_own_comparisons_alone():
+    found = across_families(PUBLISHED)
+    paper = {
+        results["experiment"].removeprefix("comparison-"): results["claims"][0]
+        for results in PUBLISHED
+        if results["experiment"].startswith("comparison-")
+    }
+    assert {family: verdict for family, verdict in found["families"].items() if verdict} == {
+        family: claim["verdict"] for family, claim in paper.items()
+    }
+    assert {one["worse"] for one in paper["sparse-point-robot"]["comparisons"]} == {"Batch PEARL"}
 
 
 def test_a_run_says_the_same_in_every_experiment_that_shares_it():
@@ -155,7 +182,7 @@ def test_what_the_comparisons_say_of_the_walkers_beyond_their_tables_follows_fro
     coupled, walkers = found["coupled-vs-decoupled"], "walker-2d-params, 20/5"
     first = found["comparison-walker-2d-params"][walkers, "FOCAL"]
     again = coupled[walkers, "Policy regularisation, decoupled"]
-    difference = stats.paired_difference(again, first, np.random.default_rng(0))
+    difference = stats.difference(again, first, new_tasks=True).interval()
     low, value, high = (f"{number:.0f}" for number in (difference.low, difference.value, difference.high))
     assert f"{first.mean():.0f} and {again.mean():.0f}, lie in each other's" in text
     assert f"differ, by {value} [{low}, {high}]" in text

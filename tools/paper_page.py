@@ -15,14 +15,14 @@ from tables_markdown import table
 from omrl.experiments import COLUMNS, overview
 from omrl.experiments.definitions import experiments
 
-CLAIMS = ("experiment", "what the paper claims", "it holds where")
+CLAIMS = ("experiment", "whose", "claim", "compared")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"
 
 
 def lists() -> dict[str, str]:
     """Both lists by name."""
     claims = [
-        (experiment.name, claim.text, claim.comparison)
+        (experiment.name, claim.whose, claim.text, claim.comparison)
         for experiment in experiments().values()
         for claim in experiment.claims
     ]

@@ -110,6 +110,13 @@ def collect() -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths if path.is_file()]
 
 
+def write_collected() -> list[dict[str, Any]]:
+    """Bring results/paper/paper.json up to date."""
+    published = collect()
+    (RESULTS / "paper.json").write_text(json.dumps(published, indent=1) + "\n")
+    return published
+
+
 def tidy(published: Sequence[Results]) -> None:
     """Bring the pictures of the pages up to date; runs and pictures that no published experiment has are removed."""
     named = {run for results in published for run in runs(results)}
@@ -134,9 +141,7 @@ def main() -> None:
     names = kept_as(list(found.values()), [one for one in collect() if one["experiment"] not in found])
     for name, results in found.items():
         keep(out, name, results, names)
-    published = collect()
-    (RESULTS / "paper.json").write_text(json.dumps(published, indent=1) + "\n")
-    tidy(published)
+    tidy(write_collected())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from omrl.stats import Estimate
+
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str] = ()) -> str:
     """A Markdown table: the first column and those of words to the left, numbers to the right."""
@@ -19,5 +21,4 @@ def number(value: float | None, digits: int) -> str:
 
 def interval(found: Any, digits: int) -> str:
     """An estimate with its 95 % interval."""
-    low, value, high = (number(found[key], digits) for key in ("low", "value", "high"))
-    return f"{value} [{low}, {high}]"
+    return Estimate(**found).text(digits)

@@ -8,7 +8,10 @@ import numpy as np
 from tables_markdown import interval, number, table
 
 from omrl.experiments.definitions import experiments
+from omrl.experiments.judging import across_families
 
+# What stands behind the name of an experiment whose claim is not the paper's.
+OURS = " (ours)"
 # Pixels of a page's text, for pictures.
 WIDTH = 680
 
@@ -29,13 +32,20 @@ def place(results: Any, data: str) -> str:
 
 
 def verdicts(paper: Any) -> str:
-    """Every claim in short."""
+    """Every claim in short: the paper's on all families, its others, then our own."""
+    across = across_families(paper)
+    known = sum(verdict is not None for verdict in across["families"].values())
     rows = [
-        [results["experiment"], claim["claim"], f"**{claim['verdict']}**", " or ".join(map(str, seeds))]
-        for results in paper
-        for seeds in [sorted({row["seeds"] for row in results["rows"]})]
-        for claim in results["claims"]
+        ["all comparisons", across["claim"], f"**{across['verdict']}**", f"{known} of {len(across['families'])} run"]
     ]
+    for whose in ("paper", "ours"):
+        for results in paper:
+            seeds = " or ".join(map(str, sorted({row["seeds"] for row in results["rows"]})))
+            rows += [
+                [results["experiment"] + OURS * (whose == "ours"), claim["claim"], f"**{claim['verdict']}**", seeds]
+                for claim in results["claims"]
+                if claim["whose"] == whose
+            ]
     return table(("experiment", "claim", "verdict", "seeds"), rows, words=("claim", "verdict"))
 
 
@@ -46,16 +56,18 @@ def paper_missing(paper: Any) -> str:
 
 
 def paper_claims(paper: Any) -> str:
-    """Every comparison that a claim is judged by."""
+    """Every comparison that a claim is judged by; beside an undecided one the difference that would have been found."""
     rows = []
     for results in paper:
         digits = decimals(results)
         for claim in results["claims"]:
+            ours = OURS * (claim["whose"] == "ours")
             for one in claim["comparisons"]:
                 places = digits[one["data"]] if claim["metric"] == "return" else 3
                 pair, found = f"{one['better']} - {one['worse']}", interval(one["difference"], places)
-                rows.append([place(results, one["data"]), pair, claim["metric"], found, one["verdict"]])
-    headings = ("experiment", "A - B", "metric", "difference [95 %]", "A - B > 0")
+                least = number(one["detectable"], places)
+                rows.append([place(results, one["data"]) + ours, pair, claim["metric"], found, one["verdict"], least])
+    headings = ("experiment", "A - B", "metric", "difference [95 %]", "A - B > 0", "detectable")
     return table(headings, rows, words=("A - B", "metric", "A - B > 0"))
 
 

@@ -106,7 +106,7 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
             for (p, t), value in np.ndenumerate(values)
         ]
         write_rows(folder.folder / found["file"], [LOGGED, *rows])
-        found |= logged_summary(metrics, trained.step)
+        found |= logged_summary(metrics, trained.step, new_tasks=not found["tasks_trained_on"])
     else:
         returns = given_context(trained, view, args.context, args.episodes, args.seed)  # [P, T, E]
         rows = [(seeds[p], names[t], args.split, e, f"{value:.6g}") for (p, t, e), value in np.ndenumerate(returns)]
@@ -283,8 +283,10 @@ def draw_contexts(trained: Trained, view: MetaDataset, context: int, seed: int) 
 
 
 def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
-    """Statistics of a score matrix [seeds, tasks], with the data's own random and expert returns beside it."""
-    rng = np.random.default_rng(0)
+    """Statistics of a score matrix [seeds, tasks], with the data's own random and expert returns beside it.
+
+    Tasks that were not trained on are a sample of their family; others are themselves what is asked about.
+    """
     entries = {entry.name: entry.reference for entry in dataset.manifest.tasks}
     references = [entries[task.name] for task in dataset.tasks]
     per_task = scores.mean(0)
@@ -292,8 +294,8 @@ def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
         "updates": step,
         "seeds": scores.shape[0],
         "tasks": scores.shape[1],
-        "mean": vars(stats.bootstrap(scores, stats.mean, rng)),
-        "iqm": vars(stats.bootstrap(scores, stats.iqm, rng)),
+        "mean": vars(stats.mean(scores, new_tasks=not dataset.split["train"]).interval()),
+        "iqm": stats.iqm(scores),
         "per_seed": scores.mean(1).tolist(),
         "worst_task": {"task": dataset.tasks[int(per_task.argmin())].name, "return": float(per_task.min())},
         "best_task": {"task": dataset.tasks[int(per_task.argmax())].name, "return": float(per_task.max())},
@@ -308,12 +310,12 @@ def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
     return found
 
 
-def logged_summary(metrics: dict[str, Array], step: int) -> dict[str, Any]:
+def logged_summary(metrics: dict[str, Array], step: int, *, new_tasks: bool) -> dict[str, Any]:
     """The mean of every metric [seeds, tasks], and how often tasks would be told apart by chance."""
-    rng = np.random.default_rng(0)
     seeds, tasks = metrics["action_error"].shape
     found: dict[str, Any] = {"updates": step, "seeds": seeds, "tasks": tasks, "chance": 1 / tasks}
-    return found | {name: vars(stats.bootstrap(values, stats.mean, rng)) for name, values in metrics.items()}
+    intervals = {name: stats.mean(values, new_tasks=new_tasks).interval() for name, values in metrics.items()}
+    return found | {name: vars(interval) for name, interval in intervals.items()}
 
 
 def run(args: Evaluate) -> None:
@@ -351,7 +353,7 @@ def run(args: Evaluate) -> None:
 def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     worst, best = found["worst_task"], found["best_task"]
     lines = [("mean return", f"{stats.Estimate(**found['mean'])}, {over(found)}")]
-    lines.append(("IQM", str(stats.Estimate(**found["iqm"]))))
+    lines.append(("IQM", f"{found['iqm']:z.2f}"))
     if "normalised" in found:
         beside = f"(random {found['random']:z.2f}, expert {found['expert']:z.2f})"
         lines.append(("normalised", f"{found['normalised']:z.3f} {beside}"))
@@ -374,8 +376,7 @@ def _logged_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     lines = []
     for name, label in labels.items():
         if name in found:
-            value = found[name]
-            lines.append((label, f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"))
+            lines.append((label, stats.Estimate(**found[name]).text(3)))
     lines[0] = (lines[0][0], f"{lines[0][1]}, {over(found)}")
     return lines
 
@@ -384,4 +385,8 @@ def over(found: dict[str, Any]) -> str:
     """What an interval of a summary is over."""
     from omrl.progress import counted
 
-    return f"95 % over {counted(found['seeds'], 'seed')} and {counted(found['tasks'], 'task')}"
+    seeds, tasks = counted(found["seeds"], "seed"), counted(found["tasks"], "task")
+    if found["seeds"] == 1:
+        return f"{tasks}; one seed does not tell how far another would be"
+    sampled = not found["tasks_trained_on"] and found["tasks"] >= stats.FEWEST_TASKS
+    return f"95 % over {seeds} and {tasks}" if sampled else f"95 % over {seeds}, in {tasks}"

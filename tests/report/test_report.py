@@ -68,7 +68,7 @@ def test_the_summary_says_what_evaluation_says(made):
     found = evaluation.evaluate(made.tested)
     row = rows["tested"]
     assert row["mean return [95 %]"].startswith(f"{found['mean']['value']:.2f} [{found['mean']['low']:.2f}, ")
-    assert row["IQM"] == f"{found['iqm']['value']:.2f}"
+    assert row["IQM"] == f"{found['iqm']:.2f}"
     assert row["normalised"] == f"{found['normalised']:.3f}"
     assert row["ESR"] == f"{np.mean(found['esr']):.3f}" and row["RMS"] == f"{np.mean(found['rms']):.3f}"
     assert (row["algorithm"], row["family"], row["seeds"], row["updates"]) == ("focal", "sparse-point-robot", "2", "12")

@@ -111,6 +111,7 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from omrl.experiments.tables import found
     from omrl.stats import Estimate
 
     console = Console()
@@ -125,11 +126,13 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
             print(f"warning: {where}: seed {seeds} met a number that is not finite and stopped.")
     for claim in results["claims"]:
         scale = "" if results["scale"] == "full" else f" at {results['scale']} scale"
-        print(f"\n{claim['verdict'].upper()}{scale}: {claim['claim']}")
+        whose = "" if claim["whose"] == "paper" else " (our own claim)"
+        print(f"\n{claim['verdict'].upper()}{scale}: {claim['claim']}{whose}")
         for one in claim["comparisons"]:
-            low, value, high = (f"{one['difference'][key]:.3g}" for key in ("low", "value", "high"))
             pair = f"{one['better']} - {one['worse']}"
-            print(f"  {one['data']}, {claim['metric']}, {pair}: {value} [{low}, {high}], {one['verdict']}")
+            beyond = one["detectable"]
+            least = "" if beyond is None else f" ({beyond:.3g} or more would have been found in four of five cases)"
+            print(f"  {one['data']}, {claim['metric']}, {pair}: {found(one)}, {one['verdict']}{least}")
     if results["note"]:
         print(f"\nnote: {results['note']}")
     print(f"\n{folder / 'results.json'}, figures and tables beside it; the page: {folder / 'report' / 'index.html'}")

@@ -17,6 +17,7 @@ from omrl.families import FAMILIES, get_family
 FIGURES = ("return", "return-log", "q", "embedding", "embedding-pca", "embedding-3d", "levels")
 TABLES = ("returns", "embedding", "shift", "q")
 METRICS = ("return", "esr", "identification", "q_growth")
+WHOSE = ("paper", "ours")
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, and the comparison by which it is judged."""
+    """What is said of rows, and the comparison by which it is judged."""
 
     text: str
     metric: str
     better: tuple[str, ...]
     worse: tuple[str, ...]
+    whose: str = "paper"
+    """Who says so: the paper, or we do, of rows and data that it does not have."""
+    split: str | None = None
+    """Of data with several splits, the one that it is about; all of them if left out."""
 
     @property
     def comparison(self) -> str:
         """In words."""
-        return f"{self.metric}: {' and '.join(self.better)} minus each of {'; '.join(self.worse)} > 0"
+        where = f", {self.split} split" if self.split else ""
+        return f"{self.metric}{where}: {' and '.join(self.better)} minus each of {'; '.join(self.worse)} > 0"
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,8 @@ class Experiment:
             ("figure", self.figures, FIGURES),
             ("table", self.tables, TABLES),
             ("metric", [claim.metric for claim in self.claims], METRICS),
+            ("claimant", [claim.whose for claim in self.claims], WHOSE),
+            ("split", [claim.split for claim in self.claims if claim.split], [data.split for data in self.data]),
             ("row", [label for claim in self.claims for label in (*claim.better, *claim.worse)], labels),
             ("level", [level for row in self.rows for level in (row.level, row.context_level) if level], LEVELS),
         ]

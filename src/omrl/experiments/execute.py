@@ -18,7 +18,7 @@ import numpy as np
 from omrl.errors import OmrlError
 from omrl.experiments import PaperRun, drawing, running, tables
 from omrl.experiments.definitions import Experiment, get_experiment, get_scale
-from omrl.experiments.judging import Outcome, judge, q_growth
+from omrl.experiments.judging import Outcome, Scored, judge, of_returns, q_growth, way
 from omrl.experiments.planning import Cell, Job, jobs, plan
 from omrl.files import write_json, write_rows
 from omrl.reporting import replacing
@@ -28,7 +28,7 @@ from omrl.reporting.probe import Embedding
 
 CURVES = ("return", "q")
 # What a row takes over from the summary of its run.
-OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "mean", "iqm", "normalised")
+OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
 
 def execute(args: PaperRun) -> dict[str, Any]:
@@ -49,10 +49,11 @@ def execute(args: PaperRun) -> dict[str, Any]:
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     embeddings = _page(experiment, outcomes, folder / "report")
-    judged = judge(experiment, outcomes)
+    rows = [_row(outcome, args.out) for outcome in outcomes]
+    judged = judge(experiment.claims, [_scored(outcome) for outcome in outcomes])
     figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", scale.note)
-    made = [tables.make(kind, experiment, outcomes) for kind in experiment.tables]
-    for table in (*made, tables.claims(judged)):
+    made = tables.make_all(experiment, rows, judged)
+    for table in made:
         table.write(folder / "tables")
     _write_raw(outcomes, folder)
     results = {
@@ -61,10 +62,10 @@ def execute(args: PaperRun) -> dict[str, Any]:
         "title": experiment.title,
         "scale": args.scale,
         "note": scale.note,
-        "rows": [_row(outcome, args.out) for outcome in outcomes],
+        "rows": rows,
         "claims": judged,
         "figures": figures,
-        "tables": [table.name for table in (*made, tables.claims(judged))],
+        "tables": [table.name for table in made],
     }
     write_json(folder / "results.json", results)
     return results
@@ -150,10 +151,15 @@ def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
     write_rows(folder / "curves.csv", curves)
 
 
+def _scored(outcome: Outcome) -> Scored:
+    """What claims are judged by."""
+    return Scored(outcome.cell.data, *outcome.key, outcome.metrics, way(outcome.summary))
+
+
 def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
     """A row as JSON; metrics are one value per seed."""
-    config = outcome.facts.config
-    return {
+    config, summary = outcome.facts.config, outcome.summary
+    row = {
         "data": outcome.cell.title,
         "row": outcome.cell.row.label,
         "run": str(outcome.run.relative_to(out)),
@@ -162,8 +168,14 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
         "preset": config["preset"],
         "changes": dict(outcome.cell.job.changes),
         "level": config["level"],
-        "context_level": outcome.summary["context_level"],
-        **{key: outcome.summary.get(key) for key in OF_A_SUMMARY},
+        "context_level": summary["context_level"],
+        **{key: summary.get(key) for key in OF_A_SUMMARY},
+        **of_returns(outcome.metrics["return"], summary),
         "metrics": {name: [float(value) for value in values.mean(1)] for name, values in outcome.metrics.items()},
         "published": dict(outcome.cell.row.published),
     }
+    if "q_growth" in outcome.metrics:
+        values = outcome.facts.curves["q"].values
+        finite = np.where(np.isfinite(values), values, np.nan)
+        row["q"] = {"end": float(np.nanmean(finite[:, -1])), "largest": float(np.nanmax(np.abs(finite)))}
+    return row

@@ -1,8 +1,21 @@
-"""What came out of an experiment: its metrics as matrices [seeds, tasks], and the verdict on the paper's claims."""
+"""What came out of an experiment: its metrics as matrices [seeds, tasks], and the verdicts on its claims.
+
+A comparison of two rows is a difference of means (`omrl.stats.difference`), and gets the first verdict that fits:
+
+equal            the 90 % interval lies inside the zone in which a difference does not matter (ZONES)
+holds            the 95 % interval lies above zero
+does not hold    it lies below zero, by Holm's correction over the comparisons of the claim
+undecided        none of these; the smallest difference that could have been found is said with it
+
+A claim is worth what its weakest comparison is worth: it holds if all of them hold, so that none of them needs a
+correction. One that is refuted refutes it, which is why refutations are corrected: of several rows that are all
+equal in truth, one looks better by chance. Where all comparisons hold but for some that are equal, the claim is equal:
+its rows are among the best, which is less than to outperform.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,12 +23,21 @@ from typing import Any
 import numpy as np
 
 from omrl import stats
-from omrl.experiments.definitions import Claim, Experiment
+from omrl.experiments.definitions import Claim, Data
 from omrl.experiments.planning import Cell
+from omrl.families import FAMILIES
 from omrl.reporting.gather import Curve, RunFacts
 
 Array = np.ndarray[Any, Any]
-HOLDS, DOES_NOT, UNDECIDED = "holds", "does not hold", "undecided"
+HOLDS, EQUAL, UNDECIDED, DOES_NOT = "holds", "equal", "undecided", "does not hold"
+# Differences that do not matter. Those of returns are shares of the way from the random to the expert data; those of
+# q_growth are orders of magnitude, where 0.1 is a quarter more of Q in half of the training.
+ZONES = {"return": 0.02, "esr": 0.02, "identification": 0.02, "q_growth": 0.1}
+# Test tasks are a sample of their family. The other metrics are of training tasks, which are themselves what is asked
+# about, or of no task.
+OF_NEW_TASKS = ("return",)
+# The paper's sentence on all families; "almost all" is all but one.
+ACROSS = "FOCAL outperforms the other methods across almost all domains."
 # What stands for |Q| where it is no longer a number: the largest one in single precision.
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -36,8 +58,22 @@ class Outcome:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What a claim finds it by."""
+        """Its names in tables."""
         return self.cell.title, self.cell.row.label
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What claims are judged by: a row on a data set."""
+
+    data: Data
+    title: str
+    """The data set, as tables name it."""
+    label: str
+    metrics: Mapping[str, Array]
+    """[P, T] or [P, 1]."""
+    way: float | None
+    """Return of the expert data less that of the random data, over test tasks; None where it is unknown."""
 
 
 def q_growth(curve: Curve) -> Array:
@@ -51,41 +87,136 @@ def q_growth(curve: Curve) -> Array:
     return growth
 
 
-def verdict(difference: stats.Estimate) -> str:
-    """On one comparison."""
-    if difference.low > 0:
+def way(about: Mapping[str, Any]) -> float | None:
+    """From the return of the random to that of the expert data, where a summary or a row knows both."""
+    random, expert = about.get("random"), about.get("expert")
+    return None if random is None or expert is None else float(expert - random)
+
+
+def of_returns(scores: Array, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says of its returns [seeds, tasks] on test tasks: it follows from them and the data's own returns."""
+    mean = stats.mean(scores, new_tasks=True).interval()
+    normalised = stats.normalised(mean.value, about["random"], about["expert"]) if way(about) else None
+    return {"mean": vars(mean), "iqm": stats.iqm(scores), "normalised": normalised}
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def verdicts(differences: Sequence[stats.Measured], zones: Sequence[float | None] | None = None) -> list[str]:
+    """On the comparisons of one claim; a zone of None, where nothing is known to be small, has no `equal`."""
+    refuted = holm([float(one.p_below()) for one in differences], 0.025)
+    found = []
+    for one, zone, below in zip(differences, zones or [None] * len(differences), refuted, strict=True):
+        # A two-sided interval lies above or below a number where the one-sided test of half its level says so.
+        if zone is not None and one.p_below(zone) < 0.05 and one.p_below(-zone) > 0.95:
+            found.append(EQUAL)
+        elif one.p_below() > 0.975:
+            found.append(HOLDS)
+        else:
+            found.append(DOES_NOT if below else UNDECIDED)
+    return found
+
+
+def holm(chances: Sequence[float], level: float) -> list[bool]:
+    """Which of several tests reject, so that one of those that should not does in at most a share `level` of cases."""
+    rejected = [False] * len(chances)
+    for left, place in zip(range(len(chances), 0, -1), np.argsort(chances, kind="stable"), strict=True):
+        if chances[place] >= level / left:
+            break
+        rejected[place] = True
+    return rejected
+
+
+def together(found: Iterable[str]) -> str:
+    """On a claim of several comparisons: the weakest of them."""
+    return min(found, key=(DOES_NOT, UNDECIDED, EQUAL, HOLDS).index)
+
+
+def almost_all(found: Sequence[str]) -> str:
+    """On a claim about almost all of several families: one of them may be an exception, whatever it is.
+
+    So it holds if it does in all but one at least, and does not hold if it is known not to in two: refuted, or equal.
+    """
+    if len(found) - found.count(HOLDS) <= 1:
         return HOLDS
-    return DOES_NOT if difference.high < 0 else UNDECIDED
+    return DOES_NOT if found.count(DOES_NOT) + found.count(EQUAL) >= 2 else UNDECIDED
 
 
-def together(verdicts: Sequence[str]) -> str:
-    """On a claim of several comparisons: all of them must hold, and one that does not refutes it."""
-    if DOES_NOT in verdicts:
-        return DOES_NOT
-    return HOLDS if all(one == HOLDS for one in verdicts) else UNDECIDED
+# -- claims ------------------------------------------------------------------------------------------------------------
 
 
-def judge(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def judge(claims: Sequence[Claim], rows: Sequence[Scored]) -> list[dict[str, Any]]:
     """Every claim with its comparisons, as JSON."""
-    by_key = {outcome.key: outcome for outcome in outcomes}
-    return [_judged(claim, by_key) for claim in experiment.claims]
+    return [_judged(claim, rows) for claim in claims]
 
 
-def _judged(claim: Claim, by_key: Mapping[tuple[str, str], Outcome]) -> dict[str, Any]:
-    comparisons = []
-    for title in dict.fromkeys(title for title, _ in by_key):
-        for better in claim.better:
-            for worse in claim.worse:
-                ours, theirs = (by_key[title, label].metrics[claim.metric] for label in (better, worse))
-                difference = stats.paired_difference(ours, theirs, np.random.default_rng(0))
-                comparisons.append(
-                    {
-                        "data": title,
-                        "better": better,
-                        "worse": worse,
-                        "difference": vars(difference),
-                        "verdict": verdict(difference),
-                    }
-                )
-    whole = together([str(one["verdict"]) for one in comparisons])
-    return {"claim": claim.text, "metric": claim.metric, "verdict": whole, "comparisons": comparisons}
+def _judged(claim: Claim, rows: Sequence[Scored]) -> dict[str, Any]:
+    by_key = {(row.title, row.label): row for row in rows if claim.split in (None, row.data.split)}
+    titles = dict.fromkeys(title for title, _ in by_key)
+    pairs = [
+        (by_key[title, better], by_key[title, worse])
+        for title in titles
+        for better in claim.better
+        for worse in claim.worse
+    ]
+    new_tasks = claim.metric in OF_NEW_TASKS
+    differences = [
+        stats.difference(ours.metrics[claim.metric], theirs.metrics[claim.metric], new_tasks=new_tasks)
+        for ours, theirs in pairs
+    ]
+    zones = [_zone(claim.metric, ours) for ours, _ in pairs]
+    comparisons = [
+        {
+            "data": ours.title,
+            "better": ours.label,
+            "worse": theirs.label,
+            "difference": vars(difference.interval()),
+            "zone": zone,
+            "verdict": verdict,
+            "detectable": difference.detectable if verdict == UNDECIDED else None,
+        }
+        for (ours, theirs), difference, zone, verdict in zip(
+            pairs, differences, zones, verdicts(differences, zones), strict=True
+        )
+    ]
+    whole = together(str(one["verdict"]) for one in comparisons)
+    about = {"claim": claim.text, "whose": claim.whose, "metric": claim.metric}
+    return {**about, "verdict": whole, "comparisons": comparisons}
+
+
+def _zone(metric: str, row: Scored) -> float | None:
+    if metric != "return":
+        return ZONES[metric]
+    return None if row.way is None else ZONES[metric] * abs(row.way)
+
+
+def across_families(published: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The paper's sentence on all families, from the results of their comparisons; what was not run is undecided."""
+    own = {results["experiment"]: results["claims"] for results in published}
+    found = {}
+    for family in FAMILIES:
+        claims = [claim for claim in own.get(f"comparison-{family}", ()) if claim["whose"] == "paper"]
+        found[family] = together(claim["verdict"] for claim in claims) if claims else None
+    return {"claim": ACROSS, "verdict": almost_all([one or UNDECIDED for one in found.values()]), "families": found}
+
+
+# -- how sure verdicts are ---------------------------------------------------------------------------------------------
+
+
+def rate_of_differences(
+    scores: Array, rng: np.random.Generator, *, new_tasks: bool, zone: float | None, seeds: int = 5, splits: int = 1_000
+) -> float:
+    """How often seeds of one and the same configuration, [seeds, tasks], are told apart.
+
+    The share of random splits into two groups of so many seeds whose comparison is neither equal nor undecided.
+    """
+    if len(scores) < 2 * seeds:
+        raise ValueError(f"{len(scores)} seeds cannot be split into two groups of {seeds}")
+    told_apart = 0
+    for _ in range(splits):
+        order = rng.permutation(len(scores))
+        groups = scores[order[:seeds]], scores[order[seeds : 2 * seeds]]
+        (verdict,) = verdicts([stats.difference(*groups, new_tasks=new_tasks)], [zone])
+        told_apart += verdict in (HOLDS, DOES_NOT)
+    return told_apart / splits

@@ -110,8 +110,8 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
     hyperparameters = replace(hyperparameters, **dict(job.changes))
     dataset = MetaDataset.open(data)
     config = training.run_config(args, hyperparameters, dataset)
-    # Where the data lies and whether it fits into memory decide nothing; what is in it does.
-    decides = {key: value for key, value in config.items() if key not in ("data", "stream")}
+    # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.
+    decides = {key: value for key, value in config.items() if key not in ("data", "stream", "cpu")}
     rows = [[entry.name, entry.sha256] for entry in dataset.manifest.tasks]
     text = json.dumps([decides, rows, dataset.split], sort_keys=True)
     name = f"{job.source.family}-{job.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"

@@ -1,94 +1,93 @@
-"""The tables of an experiment; each goes to a CSV and a Markdown file."""
+"""The tables of an experiment, from its rows and claims in results.json; each goes to a CSV and a Markdown file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from omrl import stats
 from omrl.experiments.definitions import Experiment
-from omrl.experiments.judging import Outcome, q_growth
 from omrl.reporting.tables import NONE, Table
+from omrl.stats import Estimate
+
+Rows = Sequence[Mapping[str, Any]]
 
 
-def make(kind: str, experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
-    """One of the tables that an experiment names."""
-    return {"returns": returns, "embedding": embedding, "shift": shift, "q": q}[kind](experiment, outcomes)
+def make_all(experiment: Experiment, rows: Rows, judged: Rows) -> list[Table]:
+    """Those that an experiment names, and that of its claims."""
+    made = {"returns": returns, "embedding": embedding, "q": q}
+    named = [shift(rows, judged) if kind == "shift" else made[kind](rows) for kind in experiment.tables]
+    return [*named, claims(judged)]
 
 
-def returns(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
+def returns(rows: Rows) -> Table:
     """Final returns on the test tasks."""
-    rows = []
-    for outcome in outcomes:
-        found, about = outcome.summary, outcome.facts.config
-        mean, iqm = stats.Estimate(**found["mean"]), found["iqm"]["value"]
-        normalised = f"{found['normalised']:z.3f}" if "normalised" in found else NONE
-        numbers = (str(found["seeds"]), f"{found['updates']:,}", str(mean), f"{iqm:z.2f}", normalised)
-        rows.append((*outcome.key, str(about["preset"]), str(about["level"]), *numbers))
+    lines = []
+    for row in rows:
+        normalised = NONE if row["normalised"] is None else f"{row['normalised']:z.3f}"
+        counts = (str(row["seeds"]), f"{row['updates']:,}")
+        numbers = (*counts, str(Estimate(**row["mean"])), f"{row['iqm']:z.2f}", normalised)
+        lines.append((row["data"], row["row"], row["preset"], row["level"], *numbers))
     names = ("data", "row", "preset", "level", "seeds", "updates", "mean return [95 %]", "IQM", "normalised")
-    return Table("returns", names, tuple(rows), words=(0, 1, 2, 3))
+    return Table("returns", names, tuple(lines), words=(0, 1, 2, 3))
 
 
-def embedding(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
+def embedding(rows: Rows) -> Table:
     """How well the training tasks are kept apart: means over seeds, and the paper's numbers where it gives any."""
-    rows = []
-    for outcome in outcomes:
-        measured = [_mean(outcome, name) for name in ("rms", "esr", "identification")]
-        published = [f"{value:.3f}" if value else NONE for value in map(outcome.cell.row.published.get, ("rms", "esr"))]
-        rows.append((*outcome.key, *measured, *published))
+    lines = []
+    for row in rows:
+        measured = [_mean(row["metrics"].get(name)) for name in ("rms", "esr", "identification")]
+        published = [f"{value:.3f}" if value else NONE for value in map(row["published"].get, ("rms", "esr"))]
+        lines.append((row["data"], row["row"], *measured, *published))
     names = ("data", "row", "RMS", "ESR", "identification", "RMS in the paper", "ESR in the paper")
-    return Table("embedding", names, tuple(rows), words=(0, 1))
+    return Table("embedding", names, tuple(lines), words=(0, 1))
 
 
-def shift(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
+def shift(rows: Rows, judged: Rows) -> Table:
     """Returns by the quality of training and test data, and what is lost where they differ."""
-    same = {outcome.cell.row.level: outcome for outcome in outcomes if _same(outcome)}
-    rows = []
-    for outcome in outcomes:
-        row, home, drop, paper_drop = outcome.cell.row, same[outcome.cell.row.level], NONE, NONE
-        if outcome is not home:
-            scores = (home.metrics["return"], outcome.metrics["return"])
-            drop = str(stats.paired_difference(*scores, np.random.default_rng(0)))
-            paper_drop = f"{home.cell.row.published['return'] - row.published['return']:.2f}"
-        mean = str(stats.Estimate(**outcome.summary["mean"]))
-        paper = f"{row.published['return']:.2f}"
-        rows.append((str(row.level), str(row.context_level), mean, drop, paper, paper_drop))
+    # A claim compares a row with the one of the same training data that is tested on its own quality.
+    drops = {one["worse"]: one for claim in judged for one in claim["comparisons"]}
+    published = {row["row"]: row["published"]["return"] for row in rows}
+    lines = []
+    for row in rows:
+        label, drop, paper_drop = row["row"], NONE, NONE
+        if label in drops:
+            drop = str(Estimate(**drops[label]["difference"]))
+            paper_drop = f"{published[drops[label]['better']] - published[label]:.2f}"
+        ours = (str(Estimate(**row["mean"])), drop)
+        lines.append((row["level"], row["context_level"], *ours, f"{published[label]:.2f}", paper_drop))
     names = ("training", "testing", "mean return [95 %]", "drop [95 %]", "return in the paper", "drop in the paper")
-    return Table("shift", names, tuple(rows), words=(0, 1))
+    return Table("shift", names, tuple(lines), words=(0, 1))
 
 
-def q(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
+def q(rows: Rows) -> Table:
     """How large Q became, and how much it grew in the second half of training; means over seeds."""
-    rows = []
-    for outcome in outcomes:
-        curve = outcome.facts.curves["q"]
-        finite = np.where(np.isfinite(curve.values), curve.values, np.nan)
-        numbers = (np.nanmean(finite[:, -1]), np.nanmax(np.abs(finite)))
-        rows.append((*outcome.key, *(f"{value:.3g}" for value in numbers), f"{q_growth(curve).mean():.2f}"))
+    lines = []
+    for row in rows:
+        growth = _mean(row["metrics"]["q_growth"], 2)
+        lines.append((row["data"], row["row"], *(f"{row['q'][key]:.3g}" for key in ("end", "largest")), growth))
     names = ("data", "row", "Q at the end", "largest |Q|", "growth, orders of magnitude")
-    return Table("q", names, tuple(rows), words=(0, 1))
+    return Table("q", names, tuple(lines), words=(0, 1))
 
 
-def claims(judged: Sequence[dict[str, Any]]) -> Table:
+def claims(judged: Rows) -> Table:
     """Every comparison with its interval and verdict."""
-    rows = []
+    lines = []
     for claim in judged:
         for one in claim["comparisons"]:
-            # Metrics between 0 and 1 need more digits than returns.
-            low, value, high = (f"{one['difference'][key]:z.3g}" for key in ("low", "value", "high"))
-            pair = f"{one['better']} - {one['worse']}"
-            comparison = (one["data"], claim["metric"], pair, f"{value} [{low}, {high}]", one["verdict"])
-            rows.append((claim["claim"], *comparison, claim["verdict"]))
-    names = ("claim", "data", "metric", "A - B", "difference [95 %]", "A - B > 0", "claim as a whole")
-    return Table("claims", names, tuple(rows), words=(0, 1, 2, 3, 5, 6))
+            comparison = (one["data"], claim["metric"], f"{one['better']} - {one['worse']}", found(one), one["verdict"])
+            detectable = NONE if one["detectable"] is None else f"{one['detectable']:.3g}"
+            lines.append((claim["claim"], claim["whose"], *comparison, detectable, claim["verdict"]))
+    names = ("claim", "whose", "data", "metric", "A - B", "difference [95 %]", "verdict", "detectable")
+    return Table("claims", (*names, "claim as a whole"), tuple(lines), words=(0, 1, 2, 3, 4, 6, 8))
 
 
-def _same(outcome: Outcome) -> bool:
-    return outcome.cell.row.level == outcome.cell.row.context_level
+def found(comparison: Mapping[str, Any]) -> str:
+    """A difference with its interval; metrics between 0 and 1 need more digits than returns."""
+    low, value, high = (comparison["difference"][key] for key in ("low", "value", "high"))
+    return f"{value:z.3g} [{low:z.3g}, {high:z.3g}]" if low is not None else f"{value:z.3g} [no interval]"
 
 
-def _mean(outcome: Outcome, metric: str) -> str:
-    values = outcome.metrics.get(metric)
-    return NONE if values is None else f"{values.mean():z.3f}"
+def _mean(values: Sequence[float] | None, digits: int = 3) -> str:
+    return NONE if values is None else f"{np.mean(values):z.{digits}f}"

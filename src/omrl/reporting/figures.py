@@ -111,9 +111,11 @@ def intervals(runs: Sequence[RunFacts]) -> Figure:
     axes = figure.subplots()
     for place, facts in enumerate(runs):
         mean, iqm = facts.summary["mean"], facts.summary["iqm"]
-        bar = axes.plot([mean["low"], mean["high"]], [place, place], color=colour(facts.index), lw=5, alpha=0.35)
+        # One seed has no interval.
+        ends = [] if mean["low"] is None else [mean["low"], mean["high"]]
+        bar = axes.plot(ends, [place] * len(ends), color=colour(facts.index), lw=5, alpha=0.35)
         dot = axes.plot(mean["value"], place, "o", color=colour(facts.index), ms=6)
-        tick = axes.plot(iqm["value"], place, "|", color=colour(facts.index), ms=13, mew=2)
+        tick = axes.plot(iqm, place, "|", color=colour(facts.index), ms=13, mew=2)
         mark(facts.index, [*bar, *dot, *tick])
     references = {(facts.summary["random"], facts.summary["expert"]) for facts in runs if "random" in facts.summary}
     if len(references) == 1:  # runs on one dataset, tested on the same tasks

@@ -129,6 +129,7 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     if scores is not None and scores.split == "test" and dataset and {*scores.tasks} & {*dataset.split["train"]}:
         notes.append("Its test tasks are among those it was trained on.")
     logged = read_logged(run.folder / "logged.csv")
+    trained_on = {*dataset.split["test"]} & {*dataset.split["train"]} if dataset else set()
     return RunFacts(
         index=index,
         name=name,
@@ -141,7 +142,7 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
         data_note=data_note,
         scores=scores,
         summary={} if scores is None else _summary(scores, dataset, step),
-        logged=logged_summary(logged, step) if logged else {},
+        logged=logged_summary(logged, step, new_tasks=not trained_on) if logged else {},
         notes=tuple(notes),
     )
 
@@ -246,10 +247,10 @@ def _summary(scores: Scores, dataset: MetaDataset | None, step: int) -> dict[str
     matrix = scores.returns.mean(-1)
     if dataset is not None and set(scores.tasks) <= {task.name for task in dataset.tasks}:
         return summary(matrix, dataset.select(scores.tasks), step)
-    rng, per_task = np.random.default_rng(0), matrix.mean(0)
+    per_task = matrix.mean(0)
     return {
-        "mean": vars(stats.bootstrap(matrix, stats.mean, rng)),
-        "iqm": vars(stats.bootstrap(matrix, stats.iqm, rng)),
+        "mean": vars(stats.mean(matrix, new_tasks=scores.split == "test").interval()),
+        "iqm": stats.iqm(matrix),
         "per_seed": matrix.mean(1).tolist(),
         "worst_task": {"task": scores.tasks[int(per_task.argmin())], "return": float(per_task.min())},
         "best_task": {"task": scores.tasks[int(per_task.argmax())], "return": float(per_task.max())},

@@ -157,8 +157,9 @@ def _summary(content: Content) -> str:
     pictures = "".join(_figure(drawn) for drawn in content.intervals)
     return (
         f'<div class="cards">{cards}</div>{_table(content.summary)}'
-        '<p class="muted under">Mean and interquartile mean (IQM) over seeds and tasks; the interval is a stratified '
-        "bootstrap over both. Normalised: 0 is the untrained policy, 1 the expert that made the data. "
+        '<p class="muted under">Mean and interquartile mean (IQM) over seeds and tasks; the interval is a t interval '
+        "over seeds, and over tasks too where there are five or more that were not trained on. "
+        "Normalised: 0 is the untrained policy, 1 the expert that made the data. "
         "ESR: share of pairs of training tasks whose embeddings are further apart than random points; RMS: their "
         f"distance per dimension. Both are means over seeds.</p>{pictures}"
     )
@@ -173,7 +174,12 @@ def _card(facts: RunFacts) -> str:
         mean, seeds = found["mean"], counted(len(found["per_seed"]), "seed")
         tasks = escape(counted(len(facts.scores.tasks), f"{facts.scores.split} task")) if facts.scores else ""
         html += f'<div class="big">{mean["value"]:z.2f}</div><p class="muted">mean return on {tasks}, '
-        html += f"{seeds}; 95&nbsp;%: {mean['low']:z.2f} to {mean['high']:z.2f}</p>"
+        known = mean["low"] is not None
+        html += (
+            f"{seeds}; 95&nbsp;%: {mean['low']:z.2f} to {mean['high']:z.2f}</p>"
+            if known
+            else f"{seeds}; no interval</p>"
+        )
         if "normalised" in found:
             part = 100 * min(max(found["normalised"], 0.0), 1.0)
             html += (

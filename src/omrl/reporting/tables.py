@@ -84,7 +84,7 @@ def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
             if found["worst_task"]["return"] == found["best_task"]["return"]:  # then no task is either
                 worst = best = NONE
             mean = str(stats.Estimate(**found["mean"]))
-            results = [mean, _number(found["iqm"]["value"]), _number(found.get("normalised"), 3), worst, best]
+            results = [mean, _number(found["iqm"]), _number(found.get("normalised"), 3), worst, best]
         else:
             results[0] = "no simulator" if facts.logged else "not evaluated yet"
         table = (seen.embedding.esr, seen.embedding.rms) if seen.embedding else ([], [])

@@ -1,0 +1,41 @@
+"""How often two groups of seeds of one and the same configuration are told apart, which is always wrong.
+
+    python tools/aa_rate.py runs/half-cheetah-vel-twenty-seeds
+
+The run needs its raw scores and its summary, `omrl evaluate RUN --json > RUN/summary.json`. Its seeds, 20 say, are
+split at random into 5 against 5, a thousand times, and every split is judged as a comparison of an experiment is.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from focal_results import read_summary
+
+from omrl.experiments.judging import ZONES, rate_of_differences, way
+from omrl.reporting.gather import read_scores
+
+SEEDS = 5
+
+
+def main() -> None:
+    """Print the rate of every run that is named."""
+    for folder in map(Path, sys.argv[1:]):
+        summary, scores = read_summary(folder), read_scores(folder / "scores.csv")
+        if scores is None or scores.returns.shape[0] < 2 * SEEDS:
+            sys.exit(f"{folder} needs a scores.csv of {2 * SEEDS} seeds or more.")
+        whole = way(summary)
+        rate = rate_of_differences(
+            scores.returns.mean(-1),
+            np.random.default_rng(0),
+            new_tasks=not summary["tasks_trained_on"],
+            zone=None if whole is None else ZONES["return"] * abs(whole),
+            seeds=SEEDS,
+        )
+        print(f"{folder}: {rate:.1%} of splits are told apart")
+
+
+if __name__ == "__main__":
+    main()
