@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 
+import aa_rate
 import focal_results
+import numpy as np
 import paper_results
 import pytest
+import rejudge
 
-from publishing_helpers import results, row, summary
+from omrl import stats
+from publishing_helpers import WIND, results, row, summary
 
 # -- runs of FOCAL -----------------------------------------------------------------------------------------------------
 
@@ -247,3 +251,62 @@ def test_an_experiment_that_does_not_exist_is_refused(tmp_path, paper):
         SystemExit, match=r"no experiment 'power-laws' \(did you mean 'power-law'\?\); there are comparison-sparse"
     ):
         paper(tmp_path, "power-laws")
+
+
+# -- judged again ------------------------------------------------------------------------------------------------------
+
+
+def scores_of(rows):
+    """An experiment's scores.csv with one episode: values [seeds, tasks] by row."""
+    lines = [
+        f'{WIND},"{label}",{seed},task-{task},0,{value}\n'
+        for label, matrix in rows.items()
+        for (seed, task), value in np.ndenumerate(matrix)
+    ]
+    return "data,row,seed,task,episode,return\n" + "".join(lines)
+
+
+def test_an_experiment_is_judged_again_from_its_raw_scores(tmp_path):
+    rng = np.random.default_rng(0)
+    levels = {"FOCAL": 10.0, "Batch PEARL": 5.0, "Batch PEARL, regularised": 20.0, "Contextual BCQ": 10.0, "MBML": 5.0}
+    rows = {label: level + np.round(rng.normal(0, 0.01, size=(5, 6)), 3) for label, level in levels.items()}
+    old = results("comparison-point-robot-wind", [row(label, 0.0) for label in rows], claims=[{"old": True}])
+    (tmp_path / "scores.csv").write_text(scores_of(rows))
+    (tmp_path / "tables").mkdir()
+    found = rejudge.judged_again(old, tmp_path)
+    for one in found["rows"]:
+        again = stats.mean(rows[one["row"]], new_tasks=True).interval()
+        assert one["mean"] == vars(again) and one["normalised"] == pytest.approx(again.value / 20)
+        assert one["metrics"]["return"] == pytest.approx(list(rows[one["row"]].mean(1)))
+    paper, ours = found["claims"]
+    assert [one["verdict"] for one in paper["comparisons"]] == ["holds", "equal", "holds"]
+    assert (paper["verdict"], ours["verdict"], ours["whose"]) == ("equal", "does not hold", "ours")
+    assert "FOCAL - MBML" in (tmp_path / "tables" / "claims.md").read_text()
+
+
+def test_a_summary_is_made_again_from_the_raw_scores(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("seed,task,split,episode,return\n0,a,test,0,1\n0,a,test,1,3\n1,a,test,0,4\n1,a,test,1,4\n")
+    found = rejudge.summarised_again(summary(0.0), path)
+    assert found["mean"] == vars(stats.mean(np.array([[2.0], [4.0]]), new_tasks=True).interval())
+    assert found["iqm"] == 3.0 and found["updates"] == 10_000
+
+
+def test_the_rate_of_runs_told_apart_from_themselves(tmp_path, monkeypatch, capsys):
+    def run(name, spread, seeds=20):
+        (tmp_path / name).mkdir()
+        rng = np.random.default_rng(0)
+        values = spread * rng.normal(size=(seeds, 1)) + rng.normal(size=6)
+        lines = [f"{s},task-{t},test,0,{value}\n" for (s, t), value in np.ndenumerate(values)]
+        (tmp_path / name / "scores.csv").write_text("seed,task,split,episode,return\n" + "".join(lines))
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary(0.0)))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(sys, "argv", ["aa_rate.py", run("wide", 5.0), run("close", 1e-3)])
+    aa_rate.main()
+    wide, close = (float(line.split(": ")[1].split("%")[0]) for line in capsys.readouterr().out.splitlines())
+    assert 1 < wide < 9  # of 1,000 splits of the same twenty seeds
+    assert close == 0  # within 0.02 of the way to the expert
+    monkeypatch.setattr(sys, "argv", ["aa_rate.py", run("few", 1.0, seeds=9)])
+    with pytest.raises(SystemExit, match=r"scores\.csv of 10 seeds or more"):
+        aa_rate.main()
