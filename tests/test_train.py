@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import evaluation, sampling, training
+from omrl import devices, evaluation, sampling, training
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
@@ -242,6 +242,63 @@ def test_data_that_does_not_fit_is_streamed_and_a_run_goes_on_as_it_began(data, 
     train(data, tmp_path / "began-in-memory", steps=5)
     with pytest.raises(OmrlError, match="another run: stream is False there and True here"):
         train(data, tmp_path / "began-in-memory", steps=5, stream=True)
+
+
+# -- how a CPU computes ------------------------------------------------------------------------------------------------
+
+
+def test_a_compiled_run_goes_on_with_the_same_bytes_and_agrees_with_an_eager_one(data, tmp_path, monkeypatch):
+    train(data, tmp_path / "eager", **TWO_DRAWS)
+    monkeypatch.setattr(devices, "UPDATES_WORTH_COMPILING", 1)
+    train(data, tmp_path / "whole", **TWO_DRAWS)
+    assert Run.open(tmp_path / "whole").config["cpu"]["mode"] == "compiled"
+    with monkeypatch.context() as patch:
+        cut_at(patch, 18)
+        with pytest.raises(Cut):
+            train(data, tmp_path / "cut", **TWO_DRAWS)
+    monkeypatch.setattr(devices, "UPDATES_WORTH_COMPILING", 10**9)
+    train(data, tmp_path / "cut", **TWO_DRAWS)  # it goes on compiled, as it began
+    same_files(tmp_path / "cut", tmp_path / "whole")
+    torch.testing.assert_close(params(tmp_path / "whole"), params(tmp_path / "eager"), rtol=1e-3, atol=1e-4)
+
+
+def test_where_no_compiler_works_it_is_said_and_training_goes_on(data, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(devices, "UPDATES_WORTH_COMPILING", 1)
+    monkeypatch.setattr(devices, "has_compiler", lambda: True)
+    # What torch says where its compiler cannot be used.
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: failing_compiler)
+    train(data, tmp_path / "run", **TWO_DRAWS)
+    warning = "warning: not compiled, and slower for it, because the compiler failed: RuntimeError: no luck"
+    assert capfd.readouterr().err.count(warning) == 1
+    monkeypatch.undo()
+    train(data, tmp_path / "eager", **TWO_DRAWS)
+    assert torch.equal(params(tmp_path / "run"), params(tmp_path / "eager"))
+
+
+def failing_compiler(*_):
+    from torch._inductor.exc import InductorError
+
+    raise InductorError(RuntimeError("no luck"), None)
+
+
+def test_a_run_of_before_goes_on_and_threads_are_those_it_began_with(data, tmp_path, monkeypatch):
+    used = []
+    learn = Learner.learn
+    monkeypatch.setattr(Learner, "learn", lambda self, *a: (used.append(torch.get_num_threads()), learn(self, *a))[1])
+    before = torch.get_num_threads()
+    train(data, tmp_path / "run", steps=5, threads=1)
+    monkeypatch.setattr(devices, "NUMBERS_PER_THREAD", 1)
+    train(data, tmp_path / "run", steps=5)
+    train(data, tmp_path / "run", steps=5, threads=2)
+    assert used == [1, 1, 2] and torch.get_num_threads() == before
+    # A folder that was made when neither this nor some hyperparameter existed.
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    del config["cpu"], config["hyperparameters"]["warm_up"]
+    path.write_text(json.dumps(config))
+    train(data, tmp_path / "run", steps=5)
+    with pytest.raises(OmrlError, match="warm_up is 0 there and 3 here"):
+        train(data, tmp_path / "run", steps=5, warm_up=3)
 
 
 # -- the learning curve ------------------------------------------------------------------------------------------------

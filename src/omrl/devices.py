@@ -1,6 +1,14 @@
-"""Where to compute."""
+"""Where to compute, and on a CPU how: by how many threads, eagerly or compiled.
+
+Both follow from the work and the machine by a fixed rule and never from the load of the moment, so that the same seed
+gives the same bytes; a run stores them and goes on as it began. docs/speed.md has the measurements behind the rule.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypedDict
 
 import torch
 
@@ -18,3 +26,49 @@ def choose_device(name: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise OmrlError(f"There is no device {name!r} here ({str(error).splitlines()[0].rstrip('.')}).") from error
     return name
+
+
+# Numbers in the largest layer of all learners that are worth a thread: with fewer, threads wait for one another.
+NUMBERS_PER_THREAD = 32_768
+# Compiling takes half a minute on two cores, which small networks have won back after this many updates.
+UPDATES_WORTH_COMPILING = 4_000
+
+
+class OnCPU(TypedDict):
+    """How a run computes on a CPU."""
+
+    threads: int
+    mode: Literal["eager", "compiled"]
+
+
+def on_cpu(hyperparameters: Any, seeds: int, updates: int, threads: int | None = None) -> OnCPU:
+    """How to train so many seeds for so many updates; `threads` is the user's own word on it."""
+    from omrl.families.batched import usable_cores
+
+    widths = [width for name, layers in vars(hyperparameters).items() if name.endswith("hidden") for width in layers]
+    numbers = seeds * hyperparameters.meta_batch * hyperparameters.batch_size * max(widths, default=1)
+    wanted = min(usable_cores(), max(1, numbers // NUMBERS_PER_THREAD))
+    pays = updates >= UPDATES_WORTH_COMPILING and has_compiler()
+    return {"threads": threads or wanted, "mode": "compiled" if pays else "eager"}
+
+
+def has_compiler() -> bool:
+    """Whether torch finds the C++ compiler that it needs to compile for a CPU."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        return bool(get_cpp_compiler())
+    except Exception:  # torch raises kinds of its own where there is none
+        return False
+
+
+@contextmanager
+def limited_threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads, or with as many as before; afterwards as before."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

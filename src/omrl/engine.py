@@ -17,9 +17,11 @@ runs on CPU.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -42,6 +44,8 @@ ALIGN = 8
 # bytes, and the library would fall back to kernels of an older generation.
 ROOM = 16
 WARM_UP_STEPS = 3
+# What torch's cache of compiled programs may take: some hundreds of them.
+CACHE_BYTES = 2 * 1024**3
 
 
 def call(module: nn.Module, params: Params, name: str, *inputs: Tensor) -> Tensor:
@@ -62,6 +66,7 @@ def detached(params: Params) -> dict[str, Tensor]:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled, or as it is where the compiler fails on it, which some shapes bring about."""
+    keep_compiled_programs()
     from torch._inductor.exc import InductorError
 
     fast: Callable[..., Any] | None = torch.compile(function, dynamic=False)
@@ -72,14 +77,46 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return fast(*inputs)
             except InductorError as error:
-                reason = str(error).strip().splitlines()[0]
-                print(
-                    f"warning: not compiled, and slower for it, because the compiler failed: {reason}", file=sys.stderr
-                )
+                _warn_once(str(error).strip().splitlines()[0])
                 fast = None
         return function(*inputs)
 
     return call
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    print(f"warning: not compiled, and slower for it, because the compiler failed: {reason}", file=sys.stderr)
+
+
+def keep_compiled_programs() -> None:
+    """Have torch keep what it compiles in the user's cache folder, so that the next process need not compile it again.
+
+    It is torch's own cache, keyed by its versions and private to the user; TORCHINDUCTOR_CACHE_DIR names another place.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "omrl" / f"torch-{torch.__version__}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        forget_oldest(folder, CACHE_BYTES)
+    except OSError:  # a home that cannot be written to: torch takes a temporary folder
+        return
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+
+
+def forget_oldest(folder: Path, limit: int) -> None:
+    """Where a folder's files take more bytes than the limit, delete those used longest ago until half of it is left."""
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_atime)
+    total = sum(path.stat().st_size for path in files)
+    if total <= limit:
+        return
+    for path in files:
+        total -= path.stat().st_size
+        path.unlink(missing_ok=True)
+        if total <= limit // 2:
+            return
 
 
 class Population:

@@ -53,7 +53,7 @@ class Run:
         if (folder / "config.json").is_file():
             run = cls.open(folder)
             known = json.loads(json.dumps(dict(defaults or {}))) | run.config["hyperparameters"]
-            before = {**run.config, "hyperparameters": known}
+            before = {"cpu": config.get("cpu"), **run.config, "hyperparameters": known}
             if before != config:
                 differences = _differences(before, config)
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")

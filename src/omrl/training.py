@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from omrl.run import Run
     from omrl.sampling import Normalisation, OnDisk
 
-# The paper's buffer: at most so many rows of each task are used.
-MAX_ROWS = 10_000
+# Rows of each task that are used at most: those of the paper's largest logs.
+MAX_ROWS = 1_000_000
 # A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
 LARGE_Q = 1e6
 # A policy whose actions lie at their bounds this much more often than the logged ones is stuck there: tanh is flat.
@@ -81,6 +81,8 @@ class Train:
     """Updates between two checkpoints; there is one every five minutes at least."""
     eval_every: int = 5_000
     """Updates between two looks at the return on unseen tasks, where there is a simulator; 0 for none."""
+    threads: int | None = None
+    """Threads on a CPU; as many as the work is worth if left out."""
     stream: bool = False
     """Read rows from disk while training, as is done anyway where they do not fit into memory."""
     device: str = "auto"
@@ -164,12 +166,12 @@ def starting_point(args: Train) -> tuple[Train, Any]:
 
 def run(args: Train, hyperparameters: Any) -> Run | None:
     """Train, or go on with training."""
-    from omrl.devices import choose_device
+    from omrl.devices import choose_device, limited_threads, on_cpu
     from omrl.run import Run
     from omrl.sampling import OnDisk, fits
 
-    for name in ("seeds", "steps", "max_rows", "log_every", "save_every"):
-        if getattr(args, name) < 1:
+    for name in ("seeds", "steps", "max_rows", "log_every", "save_every", "threads"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
     for name in ("seed", "eval_every"):
         if getattr(args, name) < 0:
@@ -181,9 +183,11 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
         raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
     there = (args.out / "config.json").is_file()
     # A run goes on as it began, however much memory is free now.
-    begun = Run.open(args.out).config["stream"] if there and not args.force else None
-    stream = not fits(view, args.max_rows, device) if begun is None else begun
+    begun = Run.open(args.out).config if there and not args.force else {}
+    stream = begun["stream"] if begun else not fits(view, args.max_rows, device)
     config = run_config(replace(args, stream=args.stream or stream), hyperparameters, dataset)
+    if device == "cpu":
+        config["cpu"] = begun.get("cpu") or on_cpu(hyperparameters, args.seeds, args.steps, args.threads)
     if args.dry_run:
         print(json.dumps(config, indent=2))
         return None
@@ -193,9 +197,10 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
         shutil.rmtree(args.out)
     folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
     unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
-    learner = Learner(folder, rows, device, unseen)
-    learner.prepare(rows, dataset.manifest.varies, args.log_every)
-    learner.learn(args.log_every, args.save_every, args.eval_every)
+    with limited_threads(args.threads or config["cpu"]["threads"] if device == "cpu" else None):
+        learner = Learner(folder, rows, device, unseen)
+        learner.prepare(rows, dataset.manifest.varies, args.log_every)
+        learner.learn(args.log_every, args.save_every, args.eval_every)
     return folder
 
 
@@ -217,6 +222,7 @@ def run_config(args: Train, hyperparameters: Any, dataset: MetaDataset) -> dict[
         "seed": args.seed,
         "steps": args.steps,
         "stream": args.stream,
+        "cpu": None,
     }
 
 
@@ -258,7 +264,7 @@ class NoSeedLeft(OmrlError):
 class Trained:
     """A run's learners as they are after its newest checkpoint: what can infer tasks and act, without any data."""
 
-    def __init__(self, run: Run, device: str = "cpu") -> None:
+    def __init__(self, run: Run, device: str = "cpu", mode: Mode | None = None) -> None:
         import torch
 
         from omrl.sampling import Normalisation
@@ -272,7 +278,7 @@ class Trained:
         self.hyperparameters = _build_config(kind.Config, config["hyperparameters"])
         seeds = range(config["seed"], config["seed"] + config["seeds"])
         self.algorithm, self.population = populate(
-            kind, self.obs_dim, self.act_dim, self.hyperparameters, seeds, device
+            kind, self.obs_dim, self.act_dim, self.hyperparameters, seeds, device, mode
         )
         self.step = 0
         found = run.load()
@@ -325,7 +331,8 @@ class Learner(Trained):
     def __init__(self, run: Run, data: Tensors | OnDisk, device: str, unseen: MetaDataset | None = None) -> None:
         from omrl.sampling import Normalisation, make_sampler
 
-        super().__init__(run, device)
+        on_cpu = run.config.get("cpu") if device == "cpu" else None
+        super().__init__(run, device, on_cpu["mode"] if on_cpu else None)
         self.unseen = unseen
         if self.step == 0:
             self.normalise = Normalisation.of(data)
