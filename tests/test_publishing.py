@@ -270,7 +270,9 @@ def test_an_experiment_is_judged_again_from_its_raw_scores(tmp_path):
     rng = np.random.default_rng(0)
     levels = {"FOCAL": 10.0, "Batch PEARL": 5.0, "Batch PEARL, regularised": 20.0, "Contextual BCQ": 10.0, "MBML": 5.0}
     rows = {label: level + np.round(rng.normal(0, 0.01, size=(5, 6)), 3) for label, level in levels.items()}
-    old = results("comparison-point-robot-wind", [row(label, 0.0) for label in rows], claims=[{"old": True}])
+    old = results(
+        "comparison-point-robot-wind", [row(label, 0.0, preset="compared") for label in rows], claims=[{"old": True}]
+    )
     (tmp_path / "scores.csv").write_text(scores_of(rows))
     (tmp_path / "tables").mkdir()
     found = rejudge.judged_again(old, tmp_path)
