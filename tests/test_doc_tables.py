@@ -146,12 +146,21 @@ def test_share_is_that_of_updates_in_all_seconds():
     assert cells(tables_speed.share([row]))[1:] == [wanted]
 
 
-def test_starts_are_side_by_side():
-    mean = {"low": 1.0, "value": 2.0, "high": 2.5}
-    about = {"seeds": 5, "updates": 7_000, "mean": mean, "normalised": 0.5, "expert": 4.0}
-    wanted = ["4.00", "5", "7,000", "2.00 [1.00, 2.50]", "0.50"]
-    found = cells(tables_results.starts(about, {**about, "expert": 3.0}))[1:]
-    assert found == [["the same", *wanted], ["different", "3.00", *wanted[1:]]]
+def test_behaviour_data_has_a_line_for_every_level():
+    level = {"checkpoint": 4800, "rows": 10_000, "mean": 10.5, "worst": 9.0, "best": 12.0, "rewarded": 0.96}
+    figures = {"sparse-point-robot": {"levels": {"expert": {**level, "action_std": 0.6}}}}
+    figures["sparse-point-robot"]["levels"]["mixed"] = {**level, "checkpoint": None, "action_std": None}
+    assert cells(tables_results.behaviour(figures))[1:] == [
+        ["sparse-point-robot", "expert", "4,800", "10,000", "10.50", "9.00", "12.00", "96%", "0.60"],
+        ["sparse-point-robot", "mixed", "all", "10,000", "10.50", "9.00", "12.00", "96%", "-"],
+    ]
+
+
+def test_full_size_agents_stand_beside_ours():
+    row = {"full": {"return": 975.3, "action_std": 0.49}, "ours": {"return": 1100.0, "action_std": 0.42}}
+    figures = {"half-cheetah-fwd-back": {"tasks": 2, "checkpoints": {"100000": row}}}
+    wanted = ["half-cheetah-fwd-back", "2", "100,000", "975", "1100", "0.49", "0.42"]
+    assert cells(tables_results.full_size(figures))[1:] == [wanted]
 
 
 # -- the paper's experiments -------------------------------------------------------------------------------------------

@@ -51,7 +51,8 @@ NOT_RUN = {
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
-    "omrl collect sparse-point-robot --out data/same": "takes half an hour on two cores",
+    'FULL="--actor-hidden 1024 1024 --critic-hidden 1024 1024 --batch-size 1024 --learning-rate '
+    '1e-4"': "trains for minutes on a GPU",
     "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
     "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --g-lr 1e-3 "
     "\\": "trains for minutes on a GPU",
@@ -296,17 +297,26 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 def test_differences_page_has_the_presets() -> None:
     text = (DOCS / "differences.md").read_text()
-    configs = [preset(family)[0] for family in FAMILIES.values()]
+    presets = {name: preset(family) for name, family in FAMILIES.items()}
+    configs = [found.agents for found in presets.values()]
     steps = sorted(config.steps for config in configs)
-    counts = sorted(len(config.checkpoints) for config in configs)
+    counts = {name: len(found.agents.checkpoints) - 1 for name, found in presets.items()}
     assert f"| {steps[0]:,} to {steps[-1]:,} |" in text
-    assert f"| {counts[0]} to {counts[-1]}, placed" in text
+    assert (
+        f"half-cheetah-vel {counts['half-cheetah-vel']}, walker {counts['walker-2d-params']}, ant "
+        f"{counts['ant-fwd-back']}, half-cheetah-fwd-back {counts['half-cheetah-fwd-back']}, in equal steps"
+    ) in text
+    for name in ("sparse-point-robot", "point-robot-wind"):
+        levels = [f"{presets[name].levels[level]:,}" for level in ("random", "medium", "expert")]
+        assert f"{levels[0]}, {levels[1]} and {levels[2]}" in text
     bodies, points = ([c for c in configs if (max(c.sac.actor_hidden) <= 64) is small] for small in (False, True))
     for what in ("actor_hidden", "critic_hidden"):
         (body,), (point,) = ({getattr(c.sac, what) for c in kind} for kind in (bodies, points))
         assert f"| 2 of {body[0]} (point robots {point[0]}) |" in text
+    vel = presets["half-cheetah-vel"].agents.updates_per_step
+    (usual,) = {config.updates_per_step for config in bodies} - {vel}
+    assert f"| {usual}, of half-cheetah-vel {vel}, {bodies[0].envs_per_task} environments of each task" in text
     for body, point in ((b, p) for b in bodies for p in points):
-        assert f"| {body.updates_per_step} (point robots {point.updates_per_step}), {body.envs_per_task} env" in text
         rates = [np.format_float_scientific(c.sac.learning_rate, trim="-", exp_digits=1) for c in (body, point)]
         batches = (body.sac.batch_size, point.sac.batch_size)
         assert f"| {batches[0]}, {rates[0]} (point robots {batches[1]}, {rates[1]}) |" in text

@@ -195,16 +195,6 @@ def test_what_the_comparisons_say_of_the_walkers_beyond_their_tables_follows_fro
     assert f"far better ({bodies[0][best]:.0f} against {bodies[1][best]:.0f})" in text
 
 
-@pytest.mark.parametrize("starts", ["same", "different"])
-def test_data_with_same_and_different_starts_is_compared_by_the_raw_scores(starts):
-    folder = RESULTS / "behaviour" / "starts"
-    with (folder / f"{starts}-scores.csv").open(newline="") as file:
-        returns = [float(row["return"]) for row in csv.DictReader(file)]
-    summary = json.loads((folder / f"{starts}.json").read_text())
-    assert len(returns) == summary["seeds"] * summary["tasks"] * 10
-    assert summary["mean"]["value"] == pytest.approx(np.mean(returns), rel=1e-5)
-
-
 # -- all results -------------------------------------------------------------------------------------------------------
 
 

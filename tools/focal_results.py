@@ -1,6 +1,6 @@
 """Publish runs of FOCAL: keep their raw files and summaries, draw their curves.
 
-    python tools/focal_results.py runs/half-cheetah-vel-measured runs/half-cheetah-vel-paper ...
+    python tools/focal_results.py runs/half-cheetah-vel-measured runs/ant-fwd-back-measured ...
     python tools/focal_results.py --half runs/half-cheetah-vel-10k runs/half-cheetah-vel-10k-half
 
 A run's summary is what `omrl evaluate RUN --json > RUN/summary.json` printed where it was trained: neither its
@@ -32,7 +32,7 @@ from omrl.run import Run
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "focal"
 PICTURE = ROOT / "docs" / "img" / "results.png"
-COLOURS = {"measured": "#0072B2", "paper": "#D55E00"}
+COLOURS = {"measured": "#0072B2", "paper": "#D55E00", "dual": "#009E73"}
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -4,8 +4,8 @@
 
 For when the statistics or the claims of experiments.toml have changed, and the runs have not: nothing is trained.
 Rows and claims of results/paper/NAME/results.json and their tables are made again from NAME/scores.csv (metrics other
-than the return from their values of every seed), intervals in results/focal and results/behaviour/starts from the
-scores.csv of their runs. `python tools/tables.py` then brings the pages up to date.
+than the return from their values of every seed), intervals in results/focal from the scores.csv of their runs.
+`python tools/tables.py` then brings the pages up to date.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from omrl.experiments.definitions import get_experiment
 from omrl.experiments.judging import Scored, judge, of_returns, way
 from omrl.files import write_json
 from omrl.reporting.gather import read_scores
-
-STARTS = paper_results.ROOT / "results" / "behaviour" / "starts"
 
 
 def returns_of(path: Path) -> dict[tuple[str, str], Any]:
@@ -81,9 +79,6 @@ def main() -> None:
         path = FOCAL / f"{name}.json"
         rows = [summarised_again(row, FOCAL / folder_of(row) / "scores.csv") for row in json.loads(path.read_text())]
         path.write_text(json.dumps(rows, indent=1) + "\n")
-    for name in ("same", "different"):
-        summary = json.loads((STARTS / f"{name}.json").read_text())
-        write_json(STARTS / f"{name}.json", summarised_again(summary, STARTS / f"{name}-scores.csv"))
 
 
 def folder_of(row: dict[str, Any]) -> str:

@@ -26,7 +26,6 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re
 SOURCES = {
     "results": ("focal",),
     "share": ("focal",),
-    "starts": ("same", "different"),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update"),
     **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
@@ -40,7 +39,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cpu-mode": tables_speed.cpu_mode,
     "behaviour": tables_results.behaviour,
     "half-precision": tables_results.half_precision,
-    "starts": tables_results.starts,
+    "full-size": tables_results.full_size,
     "update": tables_speed.update,
     "update-cpu": tables_speed.update_cpu,
     "update-cpu-again": tables_speed.update_cpu,

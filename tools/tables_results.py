@@ -7,27 +7,37 @@ from typing import Any
 import numpy as np
 from tables_markdown import interval, number, table
 
-from omrl import stats
 from omrl.training import read_preset
 
 
 def behaviour(figures: Any) -> str:
-    """Returns of the behaviour data by level, with an interval over tasks (tools/behaviour_results.py)."""
+    """What every level of the behaviour data is like (tools/behaviour_results.py)."""
     rows = []
     for family, result in figures.items():
-        cells = [family, f"{len(result['tasks'])}", f"{result['steps']:,}"]
-        for level in ("random", "medium", "expert"):
-            # One agent in each task: both vary together, as if agents were seeds of a single task. A few tasks are no
-            # sample of their family.
-            scores = np.array([[task[level]] for task in result["tasks"]])
-            digits = 2 if abs(scores).max() < 100 else 0
-            sampled = len(scores) >= stats.FEWEST_TASKS
-            mean = stats.mean(scores, new_tasks=False).interval()
-            cells.append(mean.text(digits) if sampled else number(mean.value, digits))
-        best = [task["best_possible"] for task in result["tasks"]]
-        rows.append([*cells, f"{np.mean(best):.2f}" if None not in best else "unknown"])
-    headings = ("family", "agents", "steps each", "random", "medium", "expert", "best possible")
-    return table(headings, rows)
+        for level, found in result["levels"].items():
+            digits = 2 if abs(found["mean"]) < 100 else 0
+            checkpoint = "all" if found["checkpoint"] is None else f"{found['checkpoint']:,}"
+            returns = [number(found[name], digits) for name in ("mean", "worst", "best")]
+            rewarded = "-" if found["rewarded"] is None else f"{found['rewarded']:.0%}"
+            breadth = "-" if found["action_std"] is None else f"{found['action_std']:.2f}"
+            rows.append([family, level, checkpoint, f"{found['rows']:,}", *returns, rewarded, breadth])
+    headings = ("family", "level", "checkpoint", "rows", "mean return", "worst task", "best task")
+    return table((*headings, "rewarded rows", "action std"), rows)
+
+
+def full_size(figures: Any) -> str:
+    """Agents of the paper's size beside ours (tools/behaviour_results.py --full-size)."""
+    rows = []
+    for family, result in figures.items():
+        for step, found in result["checkpoints"].items():
+            numbers = [
+                number(found[side][name], 2 if name == "action_std" or abs(found[side]["return"]) < 100 else 0)
+                for name in ("return", "action_std")
+                for side in ("full", "ours")
+            ]
+            rows.append([family, f"{result['tasks']}", f"{int(step):,}", *numbers])
+    headings = ("family", "tasks", "checkpoint", "return, full size", "return, ours")
+    return table((*headings, "action std, full size", "action std, ours"), rows)
 
 
 def half_precision(figures: Any) -> str:
@@ -132,19 +142,3 @@ def transfer(figures: Any) -> str:
         rows.append([*key, str(learners), *(number(mean, 2) for mean in means)])
     headings = ("family", "level", "updates", "embedding's length, beta", "learners")
     return table((*headings, *(f"alpha {alpha:g}" for alpha in strengths)), rows, headings[1:2])
-
-
-def starts(same: Any, different: Any) -> str:
-    """FOCAL on data of agents that started from the same weights, and from different ones."""
-    rows = [
-        [
-            name,
-            f"{found['expert']:.2f}",
-            str(found["seeds"]),
-            f"{found['updates']:,}",
-            interval(found["mean"], 2),
-            number(found["normalised"], 2),
-        ]
-        for name, found in (("the same", same), ("different", different))
-    ]
-    return table(("starts", "expert data", "seeds", "updates", "FOCAL's mean return [95 %]", "normalised"), rows)

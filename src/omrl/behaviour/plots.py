@@ -74,7 +74,12 @@ def _learning_curves(axes: Axes, dataset: MetaDataset, levels: list[str], curve:
     axes.set(xlabel="environment steps of each agent", ylabel=_return_label(dataset))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_title(f"{len(by_task)} agents learning", fontsize=10)
-    axes.legend(fontsize=8)
+    _legend_below(axes)
+
+
+def _legend_below(axes: Axes) -> None:
+    """Where it covers nothing."""
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
 
 
 def _levels(axes: Axes, dataset: MetaDataset, levels: list[str], _: Path) -> None:
@@ -90,7 +95,7 @@ def _levels(axes: Axes, dataset: MetaDataset, levels: list[str], _: Path) -> Non
         axes.plot(np.arange(len(order)), ordered, "_", color="black", markersize=4, label="best possible")
     axes.set(xlabel="task, ordered by its expert", ylabel=_return_label(dataset))
     axes.set_title("mean return by level", fontsize=10)
-    axes.legend(fontsize=8)
+    _legend_below(axes)
 
 
 def draw_trajectories(figure: Figure, dataset: MetaDataset) -> None:

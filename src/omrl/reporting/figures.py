@@ -48,6 +48,8 @@ METRICS = {
     "divergence": ("Divergence from the data", "mean D"),
     "alpha": ("Strength of the regularisation", "alpha"),
     "entropy": ("Entropy of the policy", "nats"),
+    "saturated": ("Actions at their bounds, policy", "share"),
+    "saturated_logged": ("Actions at their bounds, logged", "share"),
     "error": ("Error of the ensemble", "root mean squared error"),
     "spread": ("Spread of the ensemble", "standard deviation of its members"),
 }
