@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import devices, evaluation, sampling, training
+from omrl import devices, evaluation, looking, sampling, training
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
@@ -319,6 +322,45 @@ def test_the_return_on_unseen_tasks_is_logged_as_evaluation_gives_it(windy, tmp_
         assert not any(row["name"] == "return" for row in metrics(tmp_path / f"until-{step}"))
     # Looking does not change what is learned.
     same_files(tmp_path / "run", tmp_path / "until-12", "checkpoints/step-0000012.safetensors")
+
+
+def looks_of(folder):
+    return [(row["step"], row["seed"], row["value"]) for row in metrics(folder) if row["name"] == "return"]
+
+
+def test_looks_beside_the_updates_have_the_numbers_of_looks_between_them(windy, tmp_path, monkeypatch):
+    """As on a GPU: each is about the parameters of its own update, however late it is done."""
+    train(windy, tmp_path / "between", eval_every=2)
+    monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=True))
+    slow = looking.given_context
+    monkeypatch.setattr(looking, "given_context", lambda *a, **k: (time.sleep(0.2), slow(*a, **k))[1])
+    train(windy, tmp_path / "beside", eval_every=2)
+    assert looks_of(tmp_path / "beside") == looks_of(tmp_path / "between")
+    assert len({value for _, _, value in looks_of(tmp_path / "beside")}) > 6
+    same_files(tmp_path / "beside", tmp_path / "between", "checkpoints/step-0000012.safetensors")
+    rows = metrics(tmp_path / "beside")
+    assert rows[-1]["name"] == "return"  # updates did not wait for it
+
+
+def test_a_look_that_an_interruption_cut_off_is_made_again(windy, tmp_path, monkeypatch):
+    train(windy, tmp_path / "whole", eval_every=5)
+    monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=True))
+    honest = looking.given_context
+
+    def late(*given, **named):
+        time.sleep(1.0)  # the run is saved and goes on meanwhile
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(looking, "given_context", late)
+        with pytest.raises(Cut):  # an error in a look is not lost
+            train(windy, tmp_path / "cut", eval_every=5, save_every=5)
+    assert looks_of(tmp_path / "cut") == [] and checkpoint(tmp_path / "cut")[0] == 12
+    shutil.copytree(tmp_path / "cut", tmp_path / "early")
+    (tmp_path / "early" / "checkpoints" / "latest").write_text("step-0000010.safetensors\n")
+    monkeypatch.setattr(looking, "given_context", honest)
+    train(windy, tmp_path / "early", eval_every=5, save_every=5)
+    assert looks_of(tmp_path / "early") == looks_of(tmp_path / "whole")[2:]
 
 
 def test_without_a_simulator_there_is_no_return_to_log(tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,15 +160,25 @@ def embeddings(trained: Trained, view: MetaDataset, context: int, seed: int) -> 
     return {"esr": [effective_separation_rate(c) for c in codes], "rms": [rms_distance(c) for c in codes]}
 
 
-def given_context(trained: Trained, view: MetaDataset, context: int, episodes: int, seed: int) -> Array:
-    """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows."""
+def given_context(
+    trained: Trained,
+    view: MetaDataset,
+    context: int,
+    episodes: int,
+    seed: int,
+    params: Mapping[str, torch.Tensor] | None = None,
+) -> Array:
+    """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows.
+
+    `params` are the learners' as they are, or as somebody kept them.
+    """
     import torch
     from torch.func import vmap
 
     family = get_family(view.family or "")
     tasks, seeds = view.tasks, trained.population.size
-    params, device = trained.population.params, trained.population.device
-    z = infer_tasks(trained, view, context, seed).repeat_interleave(episodes, dim=1)
+    params, device = params or trained.population.params, trained.population.device
+    z = infer_tasks(trained, view, context, seed, params).repeat_interleave(episodes, dim=1)
     per_seed = len(tasks) * episodes
     simulator = family.simulator([task for _ in range(seeds) for task in tasks for _ in range(episodes)])
     generators = [
@@ -259,14 +270,16 @@ def _unit(trained: Trained, actions: Array) -> torch.Tensor:
     return torch.from_numpy(unit).to(trained.population.device)
 
 
-def infer_tasks(trained: Trained, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
+def infer_tasks(
+    trained: Trained, view: MetaDataset, context: int, seed: int, params: Mapping[str, torch.Tensor] | None = None
+) -> torch.Tensor:
     """Every seed's embedding of every task, [P, T, l]."""
     import torch
     from torch.func import vmap
 
     contexts = draw_contexts(trained, view, context, seed)
     with torch.no_grad():
-        z: torch.Tensor = vmap(trained.algorithm.infer)(trained.population.params, contexts)
+        z: torch.Tensor = vmap(trained.algorithm.infer)(params or trained.population.params, contexts)
     return z
 
 

@@ -138,6 +138,14 @@ class Run:
                     if math.isfinite(value):  # of others it writes a line to the log
                         self._events.add_scalar(f"{name}/seed-{seed}", value, step)
 
+    def has_logged(self, name: str, step: int) -> bool:
+        """Whether a metric has a value at this step."""
+        path = self.folder / "metrics.csv"
+        if not path.exists():
+            return False
+        with path.open(newline="") as file:
+            return any(row["name"] == name and row["step"] == str(step) for row in csv.DictReader(file))
+
     def close(self) -> None:
         """Write out what TensorBoard has not got yet."""
         if self._events is not None:

@@ -14,7 +14,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from omrl.engine import Mode, Population
+    from omrl.looking import Looks
     from omrl.policy import Policy
     from omrl.run import Run
     from omrl.sampling import Normalisation, OnDisk
@@ -360,6 +361,7 @@ class Learner(Trained):
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps; metrics stay on the device until they are logged."""
+        from omrl.looking import Looks
         from omrl.progress import Meter, counted
         from omrl.stages import CHECKPOINT_SECONDS
 
@@ -368,7 +370,14 @@ class Learner(Trained):
         if 0 < self.step < steps:
             print(f"{self.run.folder} goes on at update {self.step:,}.", file=sys.stderr)
         saved, none_left_at = time.monotonic(), None
-        with closing(self.sampler), closing(self.run), Meter(label, steps, self.step, "updates") as meter:
+        looks = Looks(self, self.unseen) if self.unseen is not None and eval_every else None
+        with ExitStack() as stack:
+            for used in (self.sampler, self.run, *([looks] if looks else [])):
+                stack.enter_context(closing(used))
+            meter = stack.enter_context(Meter(label, steps, self.step, "updates"))
+            # A look beside the updates may have been under way when the run was interrupted.
+            if looks and self.step and self.step % eval_every == 0 and not self.run.has_logged("return", self.step):
+                looks.begin(self.step)
             while self.step < steps:
                 self.sampler.prepare(self.step)
                 info = self.population.step(self._draw)
@@ -392,15 +401,19 @@ class Learner(Trained):
                 # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
                 if logs or self.population.device.type == "cpu":
                     meter.update(self.step)
-                if self.unseen is not None and eval_every and (self.step % eval_every == 0 or last):
+                if looks and (self.step % eval_every == 0 or last):
                     clock.lap("updates")
-                    self._log({"return": self._look()})
-                    clock.lap("evaluation")
+                    looks.begin(self.step)
+                    self._log_looks(looks, clock)
+                elif looks and logs:
+                    self._log_looks(looks, clock)
                 if self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS:
                     clock.lap("updates")
                     self._save()
                     saved = time.monotonic()
                     clock.lap("saving")
+            if looks:
+                self._log_looks(looks, clock, wait=True)
         if clock.seconds:  # a run that was finished before keeps its own
             self.run.note_timings(clock.seconds)
         if none_left_at is not None:
@@ -413,16 +426,14 @@ class Learner(Trained):
         scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
         self.run.save(self.step, {**self.population.state(), **scales})
 
-    def _log(self, values: Mapping[str, list[float]]) -> None:
-        self.run.log(self.step, self.step * self.sampler.transitions_per_update, values)
+    def _log(self, values: Mapping[str, list[float]], step: int | None = None) -> None:
+        step = self.step if step is None else step
+        self.run.log(step, step * self.sampler.transitions_per_update, values)
 
-    def _look(self) -> list[float]:
-        """Each seed's mean return on the unseen tasks, one episode each: for the learning curve, never for choosing."""
-        from omrl.evaluation import CONTEXT_ROWS, given_context
-
-        assert self.unseen is not None
-        returns = given_context(self, self.unseen, CONTEXT_ROWS, episodes=1, seed=0)
-        return [float(value) for value in returns.mean((1, 2))]
+    def _log_looks(self, looks: Looks, clock: Clock, wait: bool = False) -> None:
+        for look in looks.finished(wait):
+            self._log({"return": look.returns}, look.step)
+            clock.lap("evaluation")
 
     def _draw(self, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         from omrl.stages import of_tasks

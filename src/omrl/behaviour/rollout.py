@@ -9,6 +9,7 @@ import numpy as np
 
 from omrl.behaviour.policies import Array, sample_actions
 from omrl.families import Task, TaskFamily
+from omrl.families.batched import Simulator
 
 
 class Rollout(NamedTuple):
@@ -39,64 +40,71 @@ def roll_out(
     A task's random numbers are seeded by `seed` and its name's position alone, whichever tasks run beside it.
     """
     full = length or family.logged_steps
-    count = len(tasks) * episodes
-    simulator = family.simulator([task for task in tasks for _ in range(episodes)], threads)
+    count, shape = len(tasks) * episodes, (len(tasks), episodes, -1)
+    of_env = [task for task in tasks for _ in range(episodes)]
     noise = [np.random.default_rng([*seed, 1, index]) for index in _positions(family, tasks)]
     resets = [
         np.random.default_rng([*seed, 2, index, e]) for index in _positions(family, tasks) for e in range(episodes)
     ]
-    simulator.reset(np.arange(count), resets)
-    episode = np.zeros(count, dtype=np.int32)
+    simulator, live = family.simulator(of_env, threads), np.arange(count)
+    simulator.reset(live, resets)
     step = np.zeros(count, dtype=np.int32)
     rows = np.zeros(count, dtype=np.int64)
     active = np.ones(count, dtype=bool)
+    obs = np.zeros((count, family.obs_dim), dtype=np.float32)
     log: list[dict[str, Array]] = []
     while active.any():
-        obs = simulator.observe()
+        if active[live].mean() <= 0.5:
+            # A few that fell early need more episodes: the others need not be simulated meanwhile.
+            state, simulator = simulator.get_state()[active[live]], _closed(simulator)
+            live = live[active[live]]
+            simulator = family.simulator([of_env[env] for env in live], threads)
+            simulator.set_state(state)
+        obs[live] = simulator.observe()
         draws = np.stack([g.standard_normal((episodes, family.act_dim), dtype=np.float32) for g in noise])
-        sampled, std = sample_actions(weights, biases, obs.reshape(len(tasks), episodes, -1), draws, action_std)
-        actions = sampled.reshape(count, -1)
+        sampled, std = sample_actions(weights, biases, obs.reshape(shape), draws, action_std)
+        actions, breadth = sampled.reshape(count, -1)[live], std.reshape(count, -1)[live]
         result = simulator.step(actions)
-        truncated = ~result.terminations & (step + 1 >= full)
-        log.append(
-            {
-                "active": active.copy(),
-                "action_std": std.reshape(count, -1).mean(axis=1),
-                "observations": obs,
-                "actions": actions,
-                "rewards": result.rewards,
-                "next_observations": result.obs,
-                "terminations": result.terminations,
-                "truncations": truncated,
-                "episode": episode.copy(),
-                "step": step.copy(),
-                **result.extras,
-            }
-        )
-        rows += active
-        step += 1
+        truncated = ~result.terminations & (step[live] + 1 >= full)
+        logged = active[live]
+        entry = {
+            "env": live,
+            "action_std": breadth.mean(axis=1),
+            "observations": obs[live],
+            "actions": actions,
+            "rewards": result.rewards,
+            "next_observations": result.obs,
+            "terminations": result.terminations,
+            "truncations": truncated,
+            "step": step[live],
+            **result.extras,
+        }
+        log.append({name: values[logged] for name, values in entry.items()})
+        rows[live] += logged
+        step[live] += 1
         ended = np.flatnonzero(result.terminations | truncated)
         if ended.size:
-            simulator.reset(ended, [resets[i] for i in ended])
-            step[ended] = 0
-            episode[ended] += 1
-            active[ended] &= rows[ended] < full
-    simulator.close()
-    # [time, environment, ...] -> rows of each task in the order environment, time, so that episodes are contiguous
-    names = [name for name in log[0] if name not in ("active", "action_std")]
-    kept = np.stack([entry["active"] for entry in log], axis=1)
-    breadth = np.stack([entry["action_std"] for entry in log], axis=1)
-    columns = {name: np.stack([entry[name] for entry in log], axis=1) for name in names}
+            simulator.reset(ended, [resets[env] for env in live[ended]])
+            step[live[ended]] = 0
+            active[live[ended]] &= rows[live[ended]] < full
+    _closed(simulator)
+    # Rows in the order environment, time, so that episodes are contiguous.
+    columns = {name: np.concatenate([entry[name] for entry in log]) for name in log[0]}
+    order = np.argsort(columns["env"], kind="stable")
+    task_of_row = columns.pop("env")[order] // episodes
     rollouts = []
     for t in range(len(tasks)):
-        block = slice(t * episodes, (t + 1) * episodes)
-        mask = kept[block]
-        task_rows = {name: column[block][mask] for name, column in columns.items()}
-        # Episodes were counted per environment; number them through the task.
-        starts = task_rows["step"] == 0
-        task_rows["episode"] = np.cumsum(starts, dtype=np.int32) - np.int32(1)
-        rollouts.append(Rollout(task_rows, float(breadth[block][mask].mean(dtype=np.float64))))
+        own = order[slice(*np.searchsorted(task_of_row, [t, t + 1]))]
+        task_rows = {name: column[own] for name, column in columns.items()}
+        breadth = task_rows.pop("action_std")
+        task_rows["episode"] = np.cumsum(task_rows["step"] == 0, dtype=np.int32) - np.int32(1)
+        rollouts.append(Rollout(task_rows, float(breadth.mean(dtype=np.float64))))
     return rollouts
+
+
+def _closed(simulator: Simulator) -> Simulator:
+    simulator.close()
+    return simulator
 
 
 def _positions(family: TaskFamily, tasks: Sequence[Task]) -> list[int]:
