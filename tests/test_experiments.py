@@ -16,7 +16,6 @@ import pytest
 
 from omrl import cli, stats, training
 from omrl.algorithms import ALGORITHMS, get_algorithm
-from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.experiments import COLUMNS, PaperRun, overview, running
 from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
@@ -37,7 +36,7 @@ from omrl.experiments.judging import (
     verdicts,
 )
 from omrl.experiments.planning import Source, jobs, minutes, plan, updates
-from omrl.experiments.running import make_data, resolve, resplit, train, train_all
+from omrl.experiments.running import make_data, resolve, train, train_all
 from omrl.families import FAMILIES
 from omrl.reporting.gather import Curve
 from omrl.run import Run
@@ -376,35 +375,12 @@ def test_data_that_is_there_is_taken_and_other_data_refused(robots, capsys):
         make_data(replace(source, tasks=9), robots, POLICIES, "cpu")
 
 
-def test_another_split_has_the_same_rows(tmp_path):
-    family = FAMILIES["walker-2d-params"]
-    rng = np.random.default_rng(0)
-
-    def rows(n=4):
-        flags = {"terminations": np.zeros(n, bool), "truncations": np.arange(n) == n - 1}
-        arrays = {"observations": rng.normal(size=(n, 17)), "next_observations": rng.normal(size=(n, 17))}
-        count = {"episode": np.zeros(n, int), "step": np.arange(n)}
-        return {**arrays, "actions": np.zeros((n, 6)), "rewards": np.zeros(n), **flags, **count}
-
-    MetaDataset.from_arrays(
-        {task.name: rows() for task in family.tasks},
-        action_low=-1,
-        action_high=1,
-        varies="dynamics",
-        family=family.name,
-        params={task.name: dict(task.params) for task in family.tasks},
-        split={"train": [t.name for t in family.tasks[:20]], "test": [t.name for t in family.tasks[40:45]]},
-    ).save(tmp_path / "walker-2d-params")
-    large = make_data(Source("walker-2d-params", "large"), tmp_path, POLICIES, "cpu")
-    assert large == tmp_path / "walker-2d-params-large"
-    dataset = MetaDataset.open(large)
-    dataset.validate()
-    assert (len(dataset.split["train"]), len(dataset.split["test"])) == (40, 10)
-    first = (tmp_path / "walker-2d-params" / "task-000.safetensors").stat()
-    assert first.st_ino == (large / "task-000.safetensors").stat().st_ino
-    with pytest.raises(OmrlError, match="does not hold the paper split"):
-        resplit(large, tmp_path / "other" / "walker-2d-params", "large")
-        make_data(Source("walker-2d-params"), tmp_path / "other", POLICIES, "cpu")
+def test_data_of_a_split_has_its_tasks_alone(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("omrl.behaviour.collect.collect", lambda family, out, **options: asked.append((out, options)))
+    for split, folder in (("paper", "walker-2d-params"), ("large", "walker-2d-params-large")):
+        assert make_data(Source("walker-2d-params", split), tmp_path, POLICIES, "cpu") == tmp_path / folder
+        assert asked[-1][0] == tmp_path / folder and asked[-1][1]["split"] == split
 
 
 def test_folder_of_a_run_is_named_by_what_decides_its_result(robots):

@@ -24,6 +24,7 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 
+ROOT = Path(__file__).resolve().parents[2]
 STEPS, LEVELS = [184, 280, 400], ["random", "medium", "expert"]
 OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "envs_per_task": 8, "episode_steps": 40, "updates_per_step": 0.25}
 OPTIONS["device"] = "cpu"
@@ -220,6 +221,20 @@ def test_policies_without_a_training_record_can_be_rolled_out(published, tmp_pat
     assert dataset.manifest.source["rollout"]["checkpoints"] == STEPS
     # Nobody named levels: the first, the middle and the last checkpoint.
     assert dataset.manifest.source["rollout"]["levels"] == dict(zip(LEVELS, STEPS, strict=True))
+
+
+def test_the_tasks_of_a_split_are_those_that_are_logged(tmp_path):
+    family = FAMILIES["walker-2d-params"]
+    options = {"from_policies": True, "policies": ROOT / "policies", "episodes": 1, "level": "random", "tasks": 3}
+    for split in ("paper", "large"):
+        dataset = collect(family.name, tmp_path / split, split=split, **options)
+        members = {
+            side: {family.tasks[i].name for i in getattr(family.splits[split], side)} for side in ("train", "test")
+        }
+        assert all(set(dataset.split[side]) <= members[side] for side in members)
+        assert len(dataset.tasks) == 3 == len(dataset.split["train"]) + len(dataset.split["test"])
+    with pytest.raises(OmrlError, match="has no split 'huge'; it has paper, large"):
+        collect(family.name, tmp_path / "huge", split="huge", **options)
 
 
 # ----------------------------------------------------------------------------- interruptions

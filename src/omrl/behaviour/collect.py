@@ -57,6 +57,8 @@ class Collect:
     """Full-length episodes per task and checkpoint; more of them where they end early, for the same number of rows."""
     tasks: int | None = None
     """Only so many tasks, spread evenly over the family's list."""
+    split: str | None = None
+    """Only the tasks of one of the family's splits; if left out, all tasks, of which the paper's split is scored."""
     device: str = "auto"
     """Where the agents learn: auto, cpu or cuda."""
     from_policies: bool = False
@@ -136,10 +138,10 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
         stored = PolicyFiles.open(args.policies / family.name)
         if stored.family.name != family.name:
             raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
-        tasks, steps, source = _spread(stored.tasks, args.tasks), stored.steps, stored.source
+        tasks, steps, source = _chosen(stored.tasks, family, args), stored.steps, stored.source
         policies: dict[str, Any] | None = dict(stored.files)
     else:
-        tasks, steps, policies = _spread(family.tasks, args.tasks), agents.checkpoints, None
+        tasks, steps, policies = _chosen(family.tasks, family, args), agents.checkpoints, None
         source = _training_source(agents, default)
     plan = _plan(family, tasks, source, steps, args, default.episodes, agents.seed)
     job = {**plan, "policies": policies}
@@ -151,7 +153,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     else:
         device = choose_device(args.device)
         # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
-        writer = _writer(family, tasks, plan, out, args.force)
+        writer = _writer(family, tasks, plan, out, args)
         if not _open_work(work, job, args.force):
             writer.abandon()
         if not args.from_policies:
@@ -186,12 +188,18 @@ def _check(args: Collect, agents: AgentsConfig, default: AgentsConfig) -> None:
                 raise OmrlError(f"--{name.replace('_', '-')} is about training, and --from-policies does not train.")
 
 
-def _spread(tasks: Sequence[Task], count: int | None) -> tuple[Task, ...]:
-    if count is None:
+def _chosen(tasks: Sequence[Task], family: TaskFamily, args: Collect) -> tuple[Task, ...]:
+    if args.split is not None:
+        if args.split not in family.splits:
+            raise OmrlError(f"{family.name} has no split {args.split!r}; it has {', '.join(family.splits)}.")
+        split = family.splits[args.split]
+        members = {family.tasks[i].name for i in (*split.train, *split.test)}
+        tasks = [task for task in tasks if task.name in members]
+    if args.tasks is None:
         return tuple(tasks)
-    if not 1 <= count <= len(tasks):
-        raise OmrlError(f"--tasks must be between 1 and the {len(tasks)} tasks there are, not {count}.")
-    return tuple(tasks[i] for i in np.linspace(0, len(tasks) - 1, count).round().astype(int))
+    if not 1 <= args.tasks <= len(tasks):
+        raise OmrlError(f"--tasks must be between 1 and the {len(tasks)} tasks there are, not {args.tasks}.")
+    return tuple(tasks[i] for i in np.linspace(0, len(tasks) - 1, args.tasks).round().astype(int))
 
 
 def _training_source(agents: AgentsConfig, default: Preset) -> dict[str, Any]:
@@ -317,9 +325,9 @@ def _write_curve(path: Path, tasks: Sequence[Task], steps: int, returns: np.ndar
 
 
 def _writer(
-    family: TaskFamily, tasks: Sequence[Task], plan: Mapping[str, Any], out: Path, force: bool
+    family: TaskFamily, tasks: Sequence[Task], plan: Mapping[str, Any], out: Path, args: Collect
 ) -> MetaDatasetWriter:
-    split = family.splits["paper"]
+    split = family.splits[args.split or "paper"]
     names = {task.name for task in tasks}
     return MetaDatasetWriter(
         out,
@@ -336,7 +344,7 @@ def _writer(
         family=family.name,
         horizon=family.horizon,
         source={**plan, "versions": {name: metadata.version(name) for name in ("omrl", "numpy", "mujoco")}},
-        force=force,
+        force=args.force,
     )
 
 

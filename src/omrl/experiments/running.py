@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -21,7 +19,7 @@ from typing import Any
 
 from omrl import training
 from omrl.data import MetaDataset
-from omrl.data.manifest import MANIFEST, Split
+from omrl.data.manifest import MANIFEST
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate, evaluate, file_name
 from omrl.experiments.planning import Job, Source
@@ -44,12 +42,11 @@ def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
     if (folder / MANIFEST).is_file():
         _check(source, MetaDataset.open(folder), folder)
         return folder
-    if source.split != "paper":
-        whole = make_data(replace(source, split="paper"), root, policies, device)
-        return resplit(whole, folder, source.split)
     print(f"making {folder}", flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"tasks": source.tasks, "episodes": source.episodes, "device": device}
+    if source.tasks is None:
+        options["split"] = source.split
     if (policies / source.family).is_dir():
         options |= {"from_policies": True, "policies": policies}
     else:
@@ -71,23 +68,6 @@ def _check(source: Source, dataset: MetaDataset, folder: Path) -> None:
 def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
     tasks, found = get_family(family).tasks, get_family(family).splits[split]
     return {side: tuple(tasks[i].name for i in getattr(found, side)) for side in ("train", "test")}
-
-
-def resplit(whole: Path, folder: Path, split: str) -> Path:
-    """The same rows under another of the family's splits; where the disk allows it, the files are there once."""
-    dataset = MetaDataset.open(whole)
-    manifest = replace(dataset.manifest, split=Split(**_split_names(dataset.family or "", split)))
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    for entry in manifest.tasks:
-        try:
-            os.link(whole / entry.file, temporary / entry.file)
-        except OSError:  # a file system without hard links
-            shutil.copy(whole / entry.file, temporary / entry.file)
-    (temporary / MANIFEST).write_text(manifest.to_json())
-    temporary.rename(folder)
-    return folder
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
