@@ -418,7 +418,8 @@ def tiny(monkeypatch):
 def execute_tiny(name, out, data, **options):
     from omrl.experiments.execute import execute
 
-    return execute(PaperRun(name, scale="small", device="cpu", data=data, policies=POLICIES, out=out, **options))
+    (found,) = execute(PaperRun(name, scale="small", device="cpu", data=data, policies=POLICIES, out=out, **options))
+    return found
 
 
 def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monkeypatch):
@@ -523,6 +524,23 @@ def test_runs_trained_at_once_are_those_trained_one_after_the_other(tiny, robots
         execute_tiny("two", tmp_path / "a", robots, at_once=0)
 
 
+def test_all_experiments_share_their_runs(tiny, robots, tmp_path, capsys, monkeypatch):
+    from omrl.experiments.execute import execute
+
+    monkeypatch.setattr("omrl.experiments.execute._page", lambda *_: {})
+    whole = get_experiment("comparison-point-robot-wind")
+    claim = replace(whole.claims[0], worse=("Batch PEARL",))
+    first = replace(whole, name="first", rows=whole.rows[:2], claims=(claim,))
+    second = replace(first, name="second", rows=(whole.rows[1], whole.rows[0]))
+    monkeypatch.setattr("omrl.experiments.execute.experiments", lambda: {"first": first, "second": second})
+    results = execute(PaperRun("all", scale="small", device="cpu", data=robots, policies=POLICIES, out=tmp_path))
+    assert [one["experiment"] for one in results] == ["first", "second"]
+    assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 2
+    assert "2/2" in capsys.readouterr().out
+    for name in ("first", "second"):
+        assert json.loads((tmp_path / name / "results.json").read_text())["experiment"] == name
+
+
 def test_a_run_that_fails_beside_others_is_named_and_leaves_its_trace(robots, tmp_path, capsys):
     data = robots / "small" / "point-robot-wind"
     job = plan(get_experiment("comparison-point-robot-wind"), replace(get_scale("small"), **TINY))[0].job
@@ -530,7 +548,7 @@ def test_a_run_that_fails_beside_others_is_named_and_leaves_its_trace(robots, tm
     hyperparameters = replace(hyperparameters, batch_size=8, context_size=8, meta_batch=4)
     bad = replace(args, out=tmp_path / "bad", level="no such level")
     with pytest.raises(OmrlError, match="1 of 2 runs failed: the bad one"):
-        train_all([("the bad one", bad, hyperparameters), ("the good one", args, hyperparameters)], 2)
+        train_all([("the bad one", bad, hyperparameters), ("the good one", args, hyperparameters)], 2, 2)
     printed = capsys.readouterr().out
     assert (
         f"the bad one: failed, see {tmp_path / 'bad.log'}" in printed and "the good one: trained and tested" in printed

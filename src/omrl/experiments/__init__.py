@@ -24,7 +24,7 @@ class PaperRun:
     """Run an experiment: data, training and tests as far as they are missing, then figures, tables and the verdict."""
 
     name: Positional[str]
-    """Which one, as listed by `omrl paper list`."""
+    """Which one, as listed by `omrl paper list`; `all` for every one."""
     scale: Literal["full", "small"] = "full"
     """`small` shows on two cores within minutes that everything runs; its numbers say nothing."""
     seeds: int | None = None
@@ -58,9 +58,12 @@ def run(args: Paper) -> None:
         return
     from omrl.experiments.execute import execute
 
-    print_results(execute(args.command), args.command.out / args.command.name)
+    for results in execute(args.command):
+        print_results(results, args.command.out / results["experiment"])
 
 
+# What stands for every experiment.
+ALL = "all"
 # Columns of a terminal that has room for the whole list.
 WIDE = 150
 COLUMNS = ("name", "in the paper", "data", "rows", "runs", "updates", "full scale, one H200", "small scale, 2 cores")

@@ -8,7 +8,7 @@ OUT/NAME/report          the page on its runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from omrl.errors import OmrlError
-from omrl.experiments import PaperRun, drawing, running, tables
-from omrl.experiments.definitions import Experiment, get_experiment, get_scale
+from omrl.experiments import ALL, PaperRun, drawing, running, tables
+from omrl.experiments.definitions import Experiment, Scale, experiments, get_experiment, get_scale
 from omrl.experiments.judging import Outcome, Scored, judge, of_returns, q_growth, way
 from omrl.experiments.planning import Cell, Job, jobs, plan
 from omrl.files import write_json, write_rows
@@ -31,20 +31,32 @@ CURVES = ("return", "q")
 OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
 
-def execute(args: PaperRun) -> dict[str, Any]:
-    """Do what is missing, then write everything; returns what results.json says."""
+def execute(args: PaperRun) -> list[dict[str, Any]]:
+    """Do what is missing, then write everything; returns what the results.json of each experiment says.
+
+    Runs of all experiments come first, each once: experiments share many.
+    """
     from omrl.behaviour.plots import need_matplotlib
 
     need_matplotlib()
-    experiment, scale = get_experiment(args.name), get_scale(args.scale)
+    chosen = list(experiments().values()) if args.name == ALL else [get_experiment(args.name)]
+    scale = get_scale(args.scale)
     for name in ("seeds", "at_once"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
-    cells = plan(experiment, scale, args.seeds)
-    folder = args.out / experiment.name
     if scale.note:
         print(f"note: {scale.note}")
-    runs = _train_all(cells, args)
+    planned = [(experiment, plan(experiment, scale, args.seeds)) for experiment in chosen]
+    runs = _train_all([cell for _, cells in planned for cell in cells], args)
+    return [_finish(experiment, cells, runs, scale, args) for experiment, cells in planned]
+
+
+def _finish(
+    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], scale: Scale, args: PaperRun
+) -> dict[str, Any]:
+    """Test what is not tested yet, draw, judge and write."""
+    folder = args.out / experiment.name
+    runs = {cell.job: runs[cell.job] for cell in cells}
     outcomes = _test_all(experiment, cells, runs, args.device)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -77,16 +89,18 @@ def execute(args: PaperRun) -> dict[str, Any]:
 def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
     """The folder of every run, trained."""
     wanted, found = jobs(cells), {}
-    data = {
-        source: running.make_data(source, args.data, args.policies, args.device)
-        for source in dict.fromkeys(job.source for job in wanted)
-    }
-    resolved = []
-    for job in wanted:
-        labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
-        resolved.append(("; ".join(labels), *running.resolve(job, data[job.source], args.out / "runs", args.device)))
-        found[job] = resolved[-1][1].out
-    running.train_all(resolved, args.at_once)
+
+    def ready() -> Iterator[running.Resolved]:
+        """One data set after the other: where runs have processes of their own, they train while the next is made."""
+        for source in dict.fromkeys(job.source for job in wanted):
+            data = running.make_data(source, args.data, args.policies, args.device)
+            for job in (job for job in wanted if job.source == source):
+                labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
+                resolved = running.resolve(job, data, args.out / "runs", args.device)
+                found[job] = resolved[0].out
+                yield "; ".join(labels), *resolved
+
+    running.train_all(ready(), len(wanted), args.at_once)
     return found
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from omrl.evaluation import Evaluate, evaluate, file_name
 from omrl.experiments.planning import Job, Source
 from omrl.families import get_family
 from omrl.files import write_json
+from omrl.progress import Meter, counted
 from omrl.run import Run
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
@@ -116,31 +118,44 @@ def train(args: training.Train, hyperparameters: Any) -> None:
         print(f"warning: {error}", flush=True)
 
 
-def train_all(runs: Sequence[tuple[str, training.Train, Any]], at_once: int) -> None:
-    """Train and test runs, given by label, arguments and hyperparameters; several at once have processes of their own.
+Resolved = tuple[str, training.Train, Any]
+"""A run to train: its label, arguments and hyperparameters."""
+
+
+def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> None:
+    """Train and test runs as they come; several at once have processes of their own, with one bar for all of them.
 
     What such a process says is in a file beside the run's folder. Where one fails, the others go on.
     """
     if at_once == 1:
         for number, (label, args, hyperparameters) in enumerate(runs, 1):
-            print(f"\n{number}/{len(runs)}  {label}", flush=True)
+            print(f"\n{number}/{total}  {label}", flush=True)
             train(args, hyperparameters)
             tested(args.out, args.steps, args.device)
         return
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing import get_context
 
-    failed = []
+    ended: list[str] = []
+    failed: list[str] = []
+
+    def report(label: str, args: training.Train, done: Future[None]) -> None:
+        ended.append(label)
+        failed.extend([label] if done.exception() else [])
+        outcome = f"failed, see {log_file(args)}" if done.exception() else "trained and tested"
+        print(f"{len(ended)}/{total}  {label}: {outcome}", flush=True)
+        meter.update(len(ended))
+
     # A process that has used CUDA cannot be forked.
-    with ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool:
-        begun = {pool.submit(_train_apart, args, values, at_once): (label, args) for label, args, values in runs}
-        for number, done in enumerate(as_completed(begun), 1):
-            label, args = begun[done]
-            outcome = f"failed, see {log_file(args)}" if done.exception() else "trained and tested"
-            print(f"{number}/{len(runs)}  {label}: {outcome}", flush=True)
-            failed += [label] if done.exception() else []
+    with (
+        Meter(f"{counted(total, 'run')}, {at_once} at once", total) as meter,
+        ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool,
+    ):
+        for label, args, hyperparameters in runs:
+            begun = pool.submit(_train_apart, args, hyperparameters, at_once)
+            begun.add_done_callback(partial(report, label, args))
     if failed:
-        raise OmrlError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}.")
+        raise OmrlError(f"{len(failed)} of {total} runs failed: {', '.join(failed)}.")
 
 
 def log_file(args: training.Train) -> Path:
