@@ -57,6 +57,7 @@ class Fixed:
 def small(monkeypatch):
     monkeypatch.setattr(bench, "TASKS", 4)
     monkeypatch.setattr(bench, "ROWS", 50)
+    monkeypatch.setattr(bench, "LONG", 1)  # compiling would take a minute
 
 
 QUICK = {"repeats": 2, "seconds": 0.0, "device": "cpu"}

@@ -105,6 +105,16 @@ def test_the_table_of_the_readme_has_the_updates_below_the_rest():
     assert rows[-1][0] == "one update of FOCAL, 3 discriminator steps, one H200"
 
 
+def test_small_networks_are_compared_with_what_torch_does_by_itself():
+    row = {"setting": "eager, threads spin", "threads": 2, "idle": 50.0, "busy": 5.0, "busy_over_idle": 0.1}
+    other = {**row, "setting": "compiled", "threads": 1, "idle": 125.0, "busy_over_idle": 0.04, "first_update_s": 30.0}
+    found = cells(tables_speed.cpu({"cores": 2, "rows": [{**row, "first_update_s": 1.0}, other]}))
+    assert found[1:] == [
+        ["eager, threads spin, 2 threads", "50", "1.0x", "5.0", "0.10", "1.0"],
+        ["compiled, 1 thread", "125", "2.5x", "5.0", "0.04", "30.0"],
+    ]
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 
 

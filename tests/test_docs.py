@@ -62,9 +62,8 @@ NOT_RUN = {
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
-    "omrl bench update --seeds 1 --g-steps 1 3 --device cpu --json "
-    "results/speed/update-cpu-again.json": "takes a minute",
-    "omrl bench update --seeds 1 --device cpu --json results/speed/update-cpu.json": "takes a minute",
+    "omrl bench update --seeds 1 --g-steps 1 3 --device cpu --json results/speed/update-cpu.json": "takes minutes",
+    "python benchmarks/cpu.py --json results/speed/cpu.json": "takes minutes",
     "omrl bench update --device cuda --seeds 1 3 12 --g-steps 1 3 --seconds 0.7 --json "
     "results/speed/update.json": "needs a GPU",
     "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "

@@ -42,7 +42,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "full-size": tables_results.full_size,
     "update": tables_speed.update,
     "update-cpu": tables_speed.update_cpu,
-    "update-cpu-again": tables_speed.update_cpu,
+    "cpu": tables_speed.cpu,
     "algorithms": tables_speed.algorithms,
     "share": tables_speed.share,
     "focal": tables_results.focal,

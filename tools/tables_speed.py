@@ -101,6 +101,23 @@ def cpu_mode(figures: Any) -> str:
     return table(("mode", "update, ms", "start-up, s"), rows)
 
 
+def cpu(figures: Any) -> str:
+    """Small networks on a CPU, idle and busy (benchmarks/cpu.py)."""
+    rows = [
+        [
+            f"{row['setting']}, {counted(row['threads'], 'thread')}",
+            f"{row['idle']:.0f}",
+            f"{row['idle'] / figures['rows'][0]['idle']:.1f}x",
+            f"{row['busy']:.1f}",
+            f"{row['busy_over_idle']:.2f}",
+            f"{row['first_update_s']:.1f}",
+        ]
+        for row in figures["rows"]
+    ]
+    headings = (f"{figures['cores']} cores", "updates/s, idle", "beside the first", "updates/s, busy", "busy / idle")
+    return table((*headings, "first update, s"), rows)
+
+
 def update(figures: Any) -> str:
     """One update of FOCAL on the GPU, beside the public code's (omrl bench update)."""
     times = {(row["g_steps"], row["seeds"]): row["ms"] for row in figures["updates"]}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from omrl.sampling import MetaSampler
 
 TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
+# Updates of a run that is long enough to be compiled on a CPU.
+LONG = 100_000
 # Updates whose kernels are looked at, kernels that are listed, and words in the names of those that multiply matrices.
 PROFILED, LONGEST = 20, 12
 PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "gemv", "_mm_", "_bmm_")
@@ -48,7 +50,7 @@ class Update:
     device: str = "auto"
     """auto, cpu or cuda."""
     mode: Literal["eager", "compiled", "graph"] | None = None
-    """eager, compiled or graph; what training takes on the device if left out."""
+    """eager, compiled or graph; what a long run takes on the device if left out."""
     json: Path | None = None
     """Also write the figures to this file."""
 
@@ -81,6 +83,7 @@ def update(args: Update) -> dict[str, Any]:
 
 def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
     from omrl.algorithms import get_algorithm
+    from omrl.devices import on_cpu
     from omrl.stages import of_tasks, untrained
     from omrl.training import populate
 
@@ -88,7 +91,8 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     names = {field.name for field in fields(kind.Config)}
     has_g = "g_steps" in names
     config = kind.Config(**{k: v for k, v in {"g_steps": g_steps, "half": args.half}.items() if k in names})
-    algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, args.mode)
+    mode = args.mode or (on_cpu(config, seeds, LONG)["mode"] if device == "cpu" else None)
+    algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, mode)
     sampler = _sampler(config, seeds, device)
     # What an algorithm has learnt before takes the same time whatever it is.
     frozen = untrained(algorithm.stages("reward"), seeds, TASKS, device) if hasattr(algorithm, "stages") else {}
@@ -105,7 +109,11 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     step()
     _wait(device)
     first = time.perf_counter() - started
-    products = _products(lambda: population.step(draw)) if population.mode == "eager" else []
+    products: list[tuple[Any, tuple[torch.Tensor, ...]]] = []
+    if device == "cpu":
+        # Operations are seen one by one where they are not compiled.
+        _, plain = populate(kind, OBS, ACT, config, range(seeds), device, "eager")
+        products = _products(lambda: plain.step(draw))
     kernels = _kernels(step) if device == "cuda" else {}
     return {
         "algorithm": name,

@@ -1,0 +1,114 @@
+"""Small networks on a CPU: updates per second, on an idle machine and beside programs that keep its cores busy.
+
+    python benchmarks/cpu.py --json results/speed/cpu.json
+
+FOCAL with the networks and batches of preset `quick` (64 x 64, 16 tasks x 64 rows, two seeds). Every setting has a
+process of its own, because threads read how to wait when torch is loaded; settings take turns, and medians are shown.
+The first one is what torch does by itself, the last what `omrl train` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from omrl import bench
+from omrl.algorithms import get_algorithm
+from omrl.families import get_family
+from omrl.training import OF_THE_RUN, _build_config, populate, read_preset
+
+FAMILY, SEEDS = "sparse-point-robot", 2
+WAIT = {"GOMP_SPINCOUNT": "3000"}
+# Label, how threads wait, eager or compiled, threads.
+SETTINGS = [
+    ("eager, threads spin", {}, "eager", 2),
+    ("eager", {}, "eager", 1),
+    ("compiled, threads spin", {}, "compiled", 2),
+    ("compiled", {}, "compiled", 1),
+    ("compiled, threads wait briefly", WAIT, "compiled", 2),
+]
+
+
+@dataclass(frozen=True)
+class Args:
+    """What to measure."""
+
+    json: Path | None = None
+    turns: int = 3
+    seconds: float = 4.0
+    one: int | None = None
+    """Measure this setting alone and print it: what the processes are started with."""
+
+
+def measure(mode: str, threads: int, seconds: float) -> dict[str, float]:
+    """Updates per second, idle and beside two busy loops, and how long the first update takes."""
+    import torch
+
+    torch.set_num_threads(threads)
+    family = get_family(FAMILY)
+    bench.OBS, bench.ACT = family.obs_dim, family.act_dim
+    kind = get_algorithm("focal")
+    values = {k: v for k, v in read_preset("focal", "quick", FAMILY).items() if k not in OF_THE_RUN}
+    config = _build_config(kind.Config, values)
+    algorithm, population = populate(kind, family.obs_dim, family.act_dim, config, range(SEEDS), "cpu", mode)
+    sampler = bench._sampler(config, SEEDS, "cpu")
+
+    def draw(generator):
+        batch = sampler.draw(generator)
+        return batch, algorithm.noise(batch, generator)
+
+    def rate() -> float:
+        started, done = time.perf_counter(), 0
+        while time.perf_counter() - started < seconds:
+            population.step(draw)
+            done += 1
+        return done / (time.perf_counter() - started)
+
+    started = time.perf_counter()
+    population.step(draw)
+    first = time.perf_counter() - started
+    for _ in range(10):
+        population.step(draw)
+    idle = rate()
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        time.sleep(0.5)
+        busy = rate()
+    finally:
+        for loop in loops:
+            loop.kill()
+    return {"first_update_s": first, "idle": idle, "busy": busy}
+
+
+def main(args: Args) -> None:
+    if args.one is not None:
+        _, _, mode, threads = SETTINGS[args.one]
+        print(json.dumps(measure(mode, threads, args.seconds)))
+        return
+    found: dict[str, list[dict[str, float]]] = {}
+    clean = {key: value for key, value in os.environ.items() if key not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    for _ in range(args.turns):
+        for number, (label, waiting, _, _) in enumerate(SETTINGS):
+            words = [sys.executable, __file__, "--one", str(number), "--seconds", str(args.seconds)]
+            done = subprocess.run(words, env=clean | waiting, capture_output=True, text=True, check=True)
+            found.setdefault(label, []).append(json.loads(done.stdout.splitlines()[-1]))
+            print(label, {key: round(value, 1) for key, value in found[label][-1].items()}, flush=True)
+    rows = []
+    for label, _, mode, threads in SETTINGS:
+        medians = {key: float(np.median([turn[key] for turn in found[label]])) for key in found[label][0]}
+        ratio = float(np.median([turn["busy"] / turn["idle"] for turn in found[label]]))
+        rows.append({"setting": label, "mode": mode, "threads": threads, **medians, "busy_over_idle": ratio})
+    if args.json:
+        args.json.write_text(json.dumps({"turns": args.turns, "cores": os.cpu_count(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
