@@ -541,14 +541,35 @@ def test_all_experiments_share_their_runs(tiny, robots, tmp_path, capsys, monkey
         assert json.loads((tmp_path / name / "results.json").read_text())["experiment"] == name
 
 
+def test_where_a_run_fails_the_experiments_without_it_are_finished(tiny, robots, tmp_path, monkeypatch):
+    from omrl.experiments import execute, running
+
+    monkeypatch.setattr("omrl.experiments.execute._page", lambda *_: {})
+    whole = get_experiment("comparison-point-robot-wind")
+    first = replace(whole, name="first", rows=whole.rows[:1], claims=())
+    second = replace(whole, name="second", rows=whole.rows[1:2], claims=())
+    monkeypatch.setattr("omrl.experiments.execute.experiments", lambda: {"first": first, "second": second})
+    honest = running.train_all
+
+    def one_fails(runs, total, at_once):
+        good, bad = list(runs)
+        honest([good], 1, 1)
+        return {bad[1].out: bad[0]}
+
+    monkeypatch.setattr(running, "train_all", one_fails)
+    with pytest.raises(OmrlError, match="1 of 2 runs failed: Batch PEARL on point-robot-wind"):
+        execute.execute(PaperRun("all", scale="small", device="cpu", data=robots, policies=POLICIES, out=tmp_path))
+    assert (tmp_path / "first" / "results.json").is_file() and not (tmp_path / "second").exists()
+
+
 def test_a_run_that_fails_beside_others_is_named_and_leaves_its_trace(robots, tmp_path, capsys):
     data = robots / "small" / "point-robot-wind"
     job = plan(get_experiment("comparison-point-robot-wind"), replace(get_scale("small"), **TINY))[0].job
     args, hyperparameters = resolve(job, data, tmp_path, "cpu")
     hyperparameters = replace(hyperparameters, batch_size=8, context_size=8, meta_batch=4)
     bad = replace(args, out=tmp_path / "bad", level="no such level")
-    with pytest.raises(OmrlError, match="1 of 2 runs failed: the bad one"):
-        train_all([("the bad one", bad, hyperparameters), ("the good one", args, hyperparameters)], 2, 2)
+    runs = [("the bad one", bad, hyperparameters), ("the good one", args, hyperparameters)]
+    assert train_all(runs, 2, 2) == {tmp_path / "bad": "the bad one"}
     printed = capsys.readouterr().out
     assert (
         f"the bad one: failed, see {tmp_path / 'bad.log'}" in printed and "the good one: trained and tested" in printed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import struct
 import subprocess
@@ -301,7 +300,7 @@ def test_a_run_of_before_goes_on_and_threads_are_those_it_began_with(data, tmp_p
     path.write_text(json.dumps(config))
     train(data, tmp_path / "run", steps=5)
     with pytest.raises(OmrlError, match="warm_up is 0 there and 3 here"):
-        train(data, tmp_path / "run", steps=5, warm_up=3)
+        train(data, tmp_path / "run", steps=5, warm_up=3, regularisation="policy")
 
 
 # -- the learning curve ------------------------------------------------------------------------------------------------
@@ -355,12 +354,33 @@ def test_a_look_that_an_interruption_cut_off_is_made_again(windy, tmp_path, monk
         patch.setattr(looking, "given_context", late)
         with pytest.raises(Cut):  # an error in a look is not lost
             train(windy, tmp_path / "cut", eval_every=5, save_every=5)
-    assert looks_of(tmp_path / "cut") == [] and checkpoint(tmp_path / "cut")[0] == 12
-    shutil.copytree(tmp_path / "cut", tmp_path / "early")
-    (tmp_path / "early" / "checkpoints" / "latest").write_text("step-0000010.safetensors\n")
+    # It is found out when the next checkpoint waits for it: no look is lost between two of them.
+    assert looks_of(tmp_path / "cut") == [] and checkpoint(tmp_path / "cut")[0] == 5
     monkeypatch.setattr(looking, "given_context", honest)
-    train(windy, tmp_path / "early", eval_every=5, save_every=5)
-    assert looks_of(tmp_path / "early") == looks_of(tmp_path / "whole")[2:]
+    train(windy, tmp_path / "cut", eval_every=5, save_every=5)
+    assert looks_of(tmp_path / "cut") == looks_of(tmp_path / "whole")
+
+
+def test_the_look_at_the_end_is_made_again_too_and_a_finished_run_keeps_its_timings(windy, tmp_path):
+    train(windy, tmp_path / "run", eval_every=5)
+    whole, timings = looks_of(tmp_path / "run"), (tmp_path / "run" / "timings.json").read_bytes()
+    path = tmp_path / "run" / "metrics.csv"
+    path.write_text(
+        "".join(
+            line for line in path.read_text().splitlines(True) if not line.startswith("12,") or ",return," not in line
+        )
+    )
+    assert len(looks_of(tmp_path / "run")) == 4
+    train(windy, tmp_path / "run", eval_every=5)
+    assert looks_of(tmp_path / "run") == whole
+    assert (tmp_path / "run" / "timings.json").read_bytes() == timings
+
+
+def test_a_run_may_go_on_on_another_kind_of_device(data, tmp_path):
+    train(data, tmp_path / "run", steps=5)
+    path = tmp_path / "run" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"cpu": None}))  # as one that began on a GPU
+    train(data, tmp_path / "run", steps=5)
 
 
 def test_without_a_simulator_there_is_no_return_to_log(tmp_path):

@@ -42,7 +42,7 @@ class Update:
     g_steps: tuple[int, ...] = (1,)
     """Discriminator steps per update, for algorithms that have them."""
     half: bool = False
-    """With products between hidden layers in bfloat16."""
+    """With networks in bfloat16."""
     repeats: int = 5
     """Timed stretches, of which the median is shown."""
     seconds: float = 2.0

@@ -11,8 +11,8 @@ train a part and come before it.
 All parameters of the population lie in one tensor [P, n], so that the optimiser and the target update are a few
 elementwise operations however many layers there are.
 
-On CUDA the whole step, sampling included, is compiled and captured as one graph. Eager is the reference and what
-runs on CPU.
+On CUDA the whole step, sampling included, is compiled and captured as one graph; on a CPU it is compiled where a run is
+long enough to pay for it. Eager is the reference.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -96,11 +97,11 @@ def keep_compiled_programs() -> None:
     """
     if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
         return
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "omrl" / f"torch-{torch.__version__}"
+    ours = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "omrl"
+    folder = ours / f"torch-{torch.__version__}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        forget_oldest(folder, CACHE_BYTES)
+        forget_oldest(ours, CACHE_BYTES)
     except OSError:  # a home that cannot be written to: torch takes a temporary folder
         return
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
@@ -108,13 +109,17 @@ def keep_compiled_programs() -> None:
 
 def forget_oldest(folder: Path, limit: int) -> None:
     """Where a folder's files take more bytes than the limit, delete those used longest ago until half of it is left."""
-    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_atime)
-    total = sum(path.stat().st_size for path in files)
+    files = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # of another process, which is done with it
+            found = path.stat()
+            files += [(found.st_atime, found.st_size, path)] if path.is_file() else []
+    total = sum(size for _, size, _ in files)
     if total <= limit:
         return
-    for path in files:
-        total -= path.stat().st_size
+    for _, size, path in sorted(files):
         path.unlink(missing_ok=True)
+        total -= size
         if total <= limit // 2:
             return
 
@@ -189,7 +194,8 @@ class Population:
         self._read, self._read_targets = self._views(self._flat), self._views(self._target_flat)
         if self._low is not None and self._low_targets is not None:
             self._read |= {name: view for name, view in self._views(self._low).items() if name in of_networks}
-            self._read_targets |= self._views(self._low_targets)
+            low = self._views(self._low_targets)
+            self._read_targets |= {name: view for name, view in low.items() if name in of_networks}
 
         # Several steps of one child share a loss: it is compiled once.
         parts = {key: self._part(*key) for key in [*before, ("", loss)]}
@@ -304,7 +310,8 @@ class Population:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph):
+        # Another thread may be looking at the return, and allocate: only what this one does is captured.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._graph_info = self._step(draw)
         self.load_state(before)
         self._graph = graph

@@ -53,7 +53,8 @@ class Run:
         if (folder / "config.json").is_file():
             run = cls.open(folder)
             known = json.loads(json.dumps(dict(defaults or {}))) | run.config["hyperparameters"]
-            before = {"cpu": config.get("cpu"), **run.config, "hyperparameters": known}
+            # How a CPU computes is no part of what a run is: it may go on elsewhere.
+            before = {**run.config, "hyperparameters": known, "cpu": config.get("cpu")}
             if before != config:
                 differences = _differences(before, config)
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")

@@ -15,11 +15,10 @@ With new tasks the squared standard error has two parts:
   of single cells explains, since the means of seeds have that noise already; never less than nothing.
 
 So it is never smaller than for fixed tasks, nor counts the noise of cells twice. The degrees of freedom are
-Satterthwaite's, and no fewer than those of the part that has the fewest. Of the compositions that were simulated this
-one stays closest to its level: where cells alone vary it rejects 3 to 4 % of true nulls at 5 %, which is 1 % if both
-parts are added up as they are, and 1 to 3 % if the largest of three sums or truncated components are taken; where seeds
-or tasks matter all of them are alike. tests/test_stats.py holds the rates, at most 6.5 %. With three seeds, spreads as
-1 to 4 and many new tasks it is up to 7 %, and up to 8 % with 3 against 10 seeds of which one in five fails altogether.
+Satterthwaite's, and no fewer than those of the part that has the fewest. Of several compositions that
+were simulated this one stays closest to its level where cells alone vary; where seeds or tasks matter they are alike.
+tests/test_stats.py holds the rates, at most 6.5 % of true nulls at 5 %. Very unequal spreads or numbers of seeds, with
+three of them, can be somewhat above.
 """
 
 from __future__ import annotations

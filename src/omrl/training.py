@@ -198,8 +198,9 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
         shutil.rmtree(args.out)
     folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
     unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
-    with limited_threads(args.threads or config["cpu"]["threads"] if device == "cpu" else None):
-        learner = Learner(folder, rows, device, unseen)
+    on_a_cpu = config["cpu"] or {"threads": None, "mode": None}
+    with limited_threads(args.threads or on_a_cpu["threads"]):
+        learner = Learner(folder, rows, device, unseen, on_a_cpu["mode"])
         learner.prepare(rows, dataset.manifest.varies, args.log_every)
         learner.learn(args.log_every, args.save_every, args.eval_every)
     return folder
@@ -248,7 +249,7 @@ def populate(
         targets=algorithm.targets,
         plain=algorithm.plain,
         before=algorithm.before,
-        tau=config.tau,
+        tau=getattr(config, "tau", 0.0),  # what has no target networks needs none
         seed=seeds[0],
         device=device,
         mode=mode,
@@ -329,11 +330,17 @@ class Trained:
 class Learner(Trained):
     """The learners of a run with the data they learn from, and the unseen tasks' logs they are looked at on."""
 
-    def __init__(self, run: Run, data: Tensors | OnDisk, device: str, unseen: MetaDataset | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        data: Tensors | OnDisk,
+        device: str,
+        unseen: MetaDataset | None = None,
+        mode: Mode | None = None,
+    ) -> None:
         from omrl.sampling import Normalisation, make_sampler
 
-        on_cpu = run.config.get("cpu") if device == "cpu" else None
-        super().__init__(run, device, on_cpu["mode"] if on_cpu else None)
+        super().__init__(run, device, mode)
         self.unseen = unseen
         if self.step == 0:
             self.normalise = Normalisation.of(data)
@@ -375,9 +382,15 @@ class Learner(Trained):
             for used in (self.sampler, self.run, *([looks] if looks else [])):
                 stack.enter_context(closing(used))
             meter = stack.enter_context(Meter(label, steps, self.step, "updates"))
-            # A look beside the updates may have been under way when the run was interrupted.
-            if looks and self.step and self.step % eval_every == 0 and not self.run.has_logged("return", self.step):
-                looks.begin(self.step)
+            began = self.step
+
+            def due(step: int) -> bool:
+                return looks is not None and (step % eval_every == 0 or step == steps)
+
+            # The look at a checkpoint begins when that is saved, and may have been cut off.
+            if looks and began and due(began) and not self.run.has_logged("return", began):
+                looks.begin(began)
+                self._log_looks(looks, clock, wait=True)
             while self.step < steps:
                 self.sampler.prepare(self.step)
                 info = self.population.step(self._draw)
@@ -401,20 +414,21 @@ class Learner(Trained):
                 # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
                 if logs or self.population.device.type == "cpu":
                     meter.update(self.step)
-                if looks and (self.step % eval_every == 0 or last):
+                saves = self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS
+                if saves or due(self.step):
                     clock.lap("updates")
-                    looks.begin(self.step)
-                    self._log_looks(looks, clock)
-                elif looks and logs:
-                    self._log_looks(looks, clock)
-                if self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS:
-                    clock.lap("updates")
+                if looks and (logs or saves):
+                    self._log_looks(looks, clock, wait=saves)  # a run that goes on from here does not make them again
+                if saves:
                     self._save()
                     saved = time.monotonic()
                     clock.lap("saving")
+                if looks and due(self.step):
+                    looks.begin(self.step)
+                    self._log_looks(looks, clock)
             if looks:
                 self._log_looks(looks, clock, wait=True)
-        if clock.seconds:  # a run that was finished before keeps its own
+        if self.step > began or none_left_at is not None:  # a run that was finished before keeps its own
             self.run.note_timings(clock.seconds)
         if none_left_at is not None:
             raise NoSeedLeft(
@@ -461,8 +475,8 @@ class Learner(Trained):
         for seed, share, logged in shares:
             if share - logged > SATURATED_SHARE:
                 found.append(
-                    f"seed {seed}'s policy takes extreme actions, which the log has in {logged:.0%} of its rows, in "
-                    f"most states: nothing pulls it back from there. A smaller actor's step size or alpha may help."
+                    f"seed {seed}'s policy takes extreme actions far more often than the log does, and nothing pulls "
+                    "it back from there; a smaller step size of the actor may help."
                 )
         return found
 

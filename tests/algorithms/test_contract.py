@@ -81,7 +81,7 @@ def rows(trained: Trained, data, count: int = 6):
 def test_hyperparameters_have_defaults_and_name_what_training_asks_for(name):
     kind = get_algorithm(name)
     known = {field.name: field for field in fields(kind.Config)}
-    assert {"meta_batch", "batch_size", "context_size", "tau", "latent_dim"} <= known.keys()
+    assert {"meta_batch", "batch_size", "context_size", "latent_dim"} <= known.keys()
     assert all(field.default is not MISSING for field in known.values())
     assert kind.Config.__dataclass_params__.frozen
 

@@ -205,7 +205,7 @@ def test_policies_that_do_not_fit_are_refused(published, tmp_path, monkeypatch, 
     (published / "point-robot-wind").rename(published / "sparse-point-robot")
     training = (["--steps", "80"], ["--envs-per-task", "2"], ["--different-starts"], ["--target-entropy", "-2"])
     for words in training:
-        assert "--from-policies does not train" in refused("sparse-point-robot", *words)
+        assert f"{words[0]} is about training, and --from-policies does not" in refused("sparse-point-robot", *words)
     assert "--tasks must be between 1 and the 3" in refused("sparse-point-robot", "--tasks", "4")
     assert "--episodes must be at least 1" in refused("sparse-point-robot", "--episodes", "0")
     altered = published / "sparse-point-robot" / "step-0000400.safetensors"
@@ -363,6 +363,12 @@ def test_rows_left_by_a_run_whose_agents_are_gone_are_not_used(small, tmp_path, 
         (["sparse-point-robot", "--envs-per-task", "0"], "--envs-per-task must be at least 1"),
         (["sparse-point-robot", "--action-std", "-1"], "--action-std must be 0 or more"),
         (["sparse-point-robot", "--level", "best"], "no level 'best' to log; there are random, medium, expert"),
+        (["sparse-point-robot", "--actor-hidden", "0"], "--actor-hidden must be layers of at least 1"),
+        (["sparse-point-robot", "--ignored-observations", "9"], "--ignored-observations must lie between 0 and 1"),
+        (["sparse-point-robot", "--gamma", "2"], "--gamma must lie between 0 and 1"),
+        (["sparse-point-robot", "--batch-size", "0"], "--batch-size must be at least 1"),
+        (["sparse-point-robot", "--initial-temperature", "-1"], "--initial-temperature must be above 0"),
+        (["sparse-point-robot", "--updates-per-step", "-1"], "--updates-per-step cannot be negative"),
         (["--tasks", "2", "sparse-point-robot"], "Name the family first: omrl collect sparse-point-robot"),
         (["sparse-point-robot", "--episodes", "0"], "--episodes must be at least 1"),
         (["sparse-point-robot", "--seed", "-1"], "--seed must be 0 or more"),
@@ -475,6 +481,13 @@ def test_the_plan_of_a_dry_run_is_the_source_of_the_data(small, monkeypatch, cap
     assert {key: value for key, value in source.items() if key != "versions"} == plan
 
 
+def test_what_is_given_counts_also_where_it_is_the_presets(tmp_path, monkeypatch, capsys):
+    arguments = ("sparse-point-robot", "--out", str(tmp_path / "data"), "--steps", "3000", "--dry-run")
+    plan = json.loads(command(monkeypatch, capsys, "collect", *arguments, "--random-steps", "2000")[1])
+    assert plan["agents"]["random_steps"] == 2000
+    assert json.loads(command(monkeypatch, capsys, "collect", *arguments)[1])["agents"]["random_steps"] == 750
+
+
 def test_fewer_steps_leave_most_of_them_for_learning(tmp_path, capsys):
     for options in ({}, {"checkpoints": (0, 800)}):
         collect("half-cheetah-vel", tmp_path / "data", steps=800, dry_run=True, **options)
@@ -560,7 +573,7 @@ def test_presets_start_untrained_end_with_the_expert_and_keep_actors_small(name)
     family = FAMILIES[name]
     found = preset(family)
     config = found.agents
-    config.check()
+    config.check(family.obs_dim)
     assert config.checkpoints[0] == 0
     assert config.checkpoints[-1] == config.steps
     assert 0 < config.random_steps < config.checkpoints[1] <= config.steps
@@ -578,6 +591,6 @@ def test_a_configuration_checks_itself():
     wrong = ({"steps": 0}, {"envs_per_task": 0}, {"episode_steps": 0}, {"steps": 7}, {"checkpoints": (0,)})
     for values in (*wrong, {"seed": -1}):
         with pytest.raises(OmrlError):
-            AgentsConfig(**values).check()
+            AgentsConfig(**values).check(2)
     with pytest.raises(TypeError):
         SACConfig(learning_rates=1e-3)

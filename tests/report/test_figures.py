@@ -90,7 +90,7 @@ def test_few_updates_are_counted_in_whole_ones(facts):
 def test_a_single_test_task_has_lines_of_expert_and_random_data(one_task):
     axes = figures.task_returns([one_task], one_task.dataset).axes[0]
     lines = {line.get_label(): line for line in axes.get_lines()}
-    for name, height in (("expert data", 10.0), ("random data", 0.0)):
+    for name, height in (("expert data", 10.0), ("untrained policy", 0.0)):
         x, y = lines[name].get_data()
         assert x.min() < -0.3 and x.max() > 0.3 and set(y) == {height}
 

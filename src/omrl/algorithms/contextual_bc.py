@@ -41,8 +41,6 @@ class ContextualBCConfig:
     """Weight of the repulsion, on top of the power's own [beta]."""
     epsilon: float = 0.1
     """Softening of the inverse powers [epsilon]."""
-    tau: float = 0.005
-    """Step of target networks, of which there are none here."""
     actor_lr: float = 1e-3
     """Adam step size of the policy [alpha_2]."""
     dml_lr: float = 1e-3

@@ -87,6 +87,8 @@ class SoftActorCriticConfig:
     def __post_init__(self) -> None:
         at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "g_steps")
         within_ranges(self)
+        if self.warm_up and self.regularisation == "none":
+            raise OmrlError("warm_up is about approaching the data, which needs a regularisation.")
         if self.regularisation != "none" and self.alpha > self.alpha_max:
             raise OmrlError(f"alpha is {self.alpha}, above alpha_max, which is {self.alpha_max}.")
 

@@ -69,7 +69,7 @@ class Trainer:
     def __init__(
         self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path
     ) -> None:
-        config.check()
+        config.check(family.obs_dim)
         self.family, self.tasks, self.config, self.work = family, tasks, config, work
         self.agents, self.envs = len(tasks), config.envs_per_task
         seeds = [config.seed + (i if config.different_starts else 0) for i in range(self.agents)]

@@ -102,8 +102,14 @@ def parse(arguments: Sequence[str], **options: Any) -> tuple[Collect, AgentsConf
     chosen, _ = tyro.cli(Schedule, args=arguments[1:], return_unknown_args=True, add_help=False, **options)
     start = preset(family, chosen.schedule).agents
     found = tyro.cli(both, args=arguments, default=both(Collect(family.name, tyro.MISSING), start), **options)
-    given = {f.name: getattr(found.agents, f.name) for f in fields(AgentsConfig)}
-    return found.collect, _changed(start, {key: value for key, value in given.items() if value != getattr(start, key)})
+    words = {word.split("=")[0].replace("_", "-") for word in arguments}
+    given = {
+        f.name: value
+        for f in fields(AgentsConfig)
+        if (value := getattr(found.agents, f.name)) != getattr(start, f.name)
+        or f"--{f.name.replace('_', '-')}" in words
+    }
+    return found.collect, _changed(start, given)
 
 
 def _changed(start: AgentsConfig, changes: Mapping[str, Any]) -> AgentsConfig:
@@ -140,6 +146,8 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
             raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
         tasks, steps, source = _chosen(stored.tasks, family, args), stored.steps, stored.source
         policies: dict[str, Any] | None = dict(stored.files)
+        if "levels" not in source:
+            print(f"note: nobody named the levels of {stored.folder}: first, middle and last checkpoint are taken.")
     else:
         tasks, steps, policies = _chosen(family.tasks, family, args), agents.checkpoints, None
         source = _training_source(agents, default)
@@ -176,15 +184,15 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
 
 
 def _check(args: Collect, agents: AgentsConfig, default: AgentsConfig) -> None:
-    agents.check()
+    agents.check(get_family(args.family).obs_dim)
     if args.episodes is not None and args.episodes < 1:
         raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
     if args.action_std is not None and not (0.0 <= args.action_std < float("inf")):
         raise OmrlError(f"--action-std must be 0 or more, not {args.action_std}.")
     if args.from_policies:
         given, before = ({**vars(config), **vars(config.sac)} for config in (agents, default))
-        for name in given.keys() - {"seed", "sac"}:
-            if given[name] != before[name]:
+        for name in given:
+            if name not in ("seed", "sac") and given[name] != before[name]:
                 raise OmrlError(f"--{name.replace('_', '-')} is about training, and --from-policies does not train.")
 
 
@@ -250,7 +258,8 @@ def _plan(
         "action_std": args.action_std,
         "seed": seed,
     }
-    return {"family": family.name, "tasks": [task.name for task in tasks], **source, "rollout": rollout}
+    about = {"family": family.name, "split": args.split or "paper", "tasks": [task.name for task in tasks]}
+    return {**about, **source, "rollout": rollout}
 
 
 def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | None, force: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -39,6 +40,23 @@ class SACConfig:
     ignored_observations: tuple[int, ...] = ()
     """Observation entries the agents do not see, such as a world position that no reward depends on."""
 
+    def check(self, obs_dim: int) -> None:
+        """Refuse what nothing can be learnt with."""
+        for name, value in vars(self).items():
+            flag = f"--{name.replace('_', '-')}"
+            if name.endswith("hidden") and min(value, default=1) < 1:
+                raise OmrlError(f"{flag} must be layers of at least 1, not {value}.")
+            if name in ("gamma", "tau") and not 0 <= value <= 1:
+                raise OmrlError(f"{flag} must lie between 0 and 1, not {value}.")
+            if (name.endswith("rate") or name in ("initial_temperature", "reward_scale")) and not 0 < value < math.inf:
+                raise OmrlError(f"{flag} must be above 0, not {value}.")
+        if self.batch_size < 1:
+            raise OmrlError(f"--batch-size must be at least 1, not {self.batch_size}.")
+        if not math.isfinite(self.target_entropy):
+            raise OmrlError(f"--target-entropy must be finite, not {self.target_entropy}.")
+        if any(not 0 <= entry < obs_dim for entry in self.ignored_observations):
+            raise OmrlError(f"--ignored-observations must lie between 0 and {obs_dim - 1}.")
+
 
 @dataclass(frozen=True)
 class AgentsConfig:
@@ -63,11 +81,15 @@ class AgentsConfig:
     sac: SACConfig = field(default_factory=SACConfig)
     """The algorithm's own hyperparameters."""
 
-    def check(self) -> None:
+    def check(self, obs_dim: int) -> None:
         """Refuse what cannot be trained; not while flags are read one by one, whose values need not fit yet."""
+        self.sac.check(obs_dim)
         for name in ("steps", "envs_per_task", "episode_steps"):
             if getattr(self, name) < 1:
                 raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
+        for name in ("random_steps", "updates_per_step"):
+            if getattr(self, name) < 0:
+                raise OmrlError(f"--{name.replace('_', '-')} cannot be negative, as {getattr(self, name)} is.")
         if not 0 <= self.seed < 2**63:
             raise OmrlError(f"--seed must be 0 or more and under 2^63, not {self.seed}.")
         if any(step % self.envs_per_task for step in (self.steps, *self.checkpoints)):

@@ -214,6 +214,7 @@ class MetaDataset:
 
     def level_facts(self, level: str) -> LevelFacts:
         """What is known of a level without reading a row."""
+        self.level(level)  # or the sentence that there is none
         entries = [self._entries[name] for name in self._names]
         own = [list(e.checkpoints) if level == "mixed" else [e.levels[level]] for e in entries]
         parts = entries if level == "mixed" else [checkpoints[0] for checkpoints in own]

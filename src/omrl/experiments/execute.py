@@ -47,8 +47,12 @@ def execute(args: PaperRun) -> list[dict[str, Any]]:
     if scale.note:
         print(f"note: {scale.note}")
     planned = [(experiment, plan(experiment, scale, args.seeds)) for experiment in chosen]
-    runs = _train_all([cell for _, cells in planned for cell in cells], args)
-    return [_finish(experiment, cells, runs, scale, args) for experiment, cells in planned]
+    runs, failed = _train_all([cell for _, cells in planned for cell in cells], args)
+    whole = [pair for pair in planned if not any(runs[cell.job] in failed for cell in pair[1])]
+    results = [_finish(experiment, cells, runs, scale, args) for experiment, cells in whole]
+    if failed:
+        raise OmrlError(f"{len(failed)} of {len(set(runs.values()))} runs failed: {', '.join(failed.values())}.")
+    return results
 
 
 def _finish(
@@ -86,8 +90,8 @@ def _finish(
 # -- what is missing ---------------------------------------------------------------------------------------------------
 
 
-def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
-    """The folder of every run, trained."""
+def _train_all(cells: Sequence[Cell], args: PaperRun) -> tuple[dict[Job, Path], dict[Path, str]]:
+    """The folder of every run, trained; and which of them failed, by their labels."""
     wanted, found = jobs(cells), {}
 
     def ready() -> Iterator[running.Resolved]:
@@ -100,8 +104,8 @@ def _train_all(cells: Sequence[Cell], args: PaperRun) -> dict[Job, Path]:
                 found[job] = resolved[0].out
                 yield "; ".join(labels), *resolved
 
-    running.train_all(ready(), len(wanted), args.at_once)
-    return found
+    failed = running.train_all(ready(), len(wanted), args.at_once)
+    return found, failed
 
 
 def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], device: str) -> list[Outcome]:
@@ -190,6 +194,9 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
     }
     if "q_growth" in outcome.metrics:
         values = outcome.facts.curves["q"].values
-        finite = np.where(np.isfinite(values), values, np.nan)
-        row["q"] = {"end": float(np.nanmean(finite[:, -1])), "largest": float(np.nanmax(np.abs(finite)))}
+        last, size = values[:, -1][np.isfinite(values[:, -1])], np.abs(values[np.isfinite(values)])
+        row["q"] = {
+            "end": float(last.mean()) if last.size else None,
+            "largest": float(size.max()) if size.size else None,
+        }
     return row

@@ -73,7 +73,7 @@ class Scored:
     metrics: Mapping[str, Array]
     """[P, T] or [P, 1]."""
     way: float | None
-    """Return of the expert data less that of the random data, over test tasks; None where it is unknown."""
+    """Return of the expert data less that of the untrained policy, over test tasks; None where it is unknown."""
 
 
 def q_growth(curve: Curve) -> Array:

@@ -25,6 +25,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate, evaluate, file_name
 from omrl.experiments.planning import Job, Source
 from omrl.families import get_family
+from omrl.families.batched import usable_cores
 from omrl.files import write_json
 from omrl.progress import Meter, counted
 from omrl.run import Run
@@ -122,27 +123,30 @@ Resolved = tuple[str, training.Train, Any]
 """A run to train: its label, arguments and hyperparameters."""
 
 
-def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> None:
+def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> dict[Path, str]:
     """Train and test runs as they come; several at once have processes of their own, with one bar for all of them.
 
-    What such a process says is in a file beside the run's folder. Where one fails, the others go on.
+    What such a process says is in a file beside the run's folder. Where one fails, the others go on: those that did are
+    returned, by folder and label.
     """
     if at_once == 1:
         for number, (label, args, hyperparameters) in enumerate(runs, 1):
             print(f"\n{number}/{total}  {label}", flush=True)
             train(args, hyperparameters)
             tested(args.out, args.steps, args.device)
-        return
+        return {}
     from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
     ended: list[str] = []
-    failed: list[str] = []
+    failed: dict[Path, str] = {}
 
     def report(label: str, args: training.Train, done: Future[None]) -> None:
         ended.append(label)
-        failed.extend([label] if done.exception() else [])
-        outcome = f"failed, see {log_file(args)}" if done.exception() else "trained and tested"
+        if done.cancelled() or done.exception():
+            failed[args.out] = label
+        outcome = f"failed, see {log_file(args)}" if args.out in failed else "trained and tested"
         print(f"{len(ended)}/{total}  {label}: {outcome}", flush=True)
         meter.update(len(ended))
 
@@ -151,11 +155,18 @@ def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> None:
         Meter(f"{counted(total, 'run')}, {at_once} at once", total) as meter,
         ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool,
     ):
-        for label, args, hyperparameters in runs:
-            begun = pool.submit(_train_apart, args, hyperparameters, at_once)
-            begun.add_done_callback(partial(report, label, args))
-    if failed:
-        raise OmrlError(f"{len(failed)} of {total} runs failed: {', '.join(failed)}.")
+        try:
+            for label, args, hyperparameters in runs:
+                try:
+                    begun = pool.submit(_train_apart, args, hyperparameters, at_once)
+                except BrokenProcessPool:  # the system ended one of them, say for its memory, and with it the pool
+                    failed[args.out] = label
+                else:
+                    begun.add_done_callback(partial(report, label, args))
+        except BaseException:  # the next data set cannot be made: what has not begun need not
+            pool.shutdown(cancel_futures=True)
+            raise
+    return failed
 
 
 def log_file(args: training.Train) -> Path:
@@ -164,10 +175,8 @@ def log_file(args: training.Train) -> Path:
 
 
 def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> None:
-    import torch
-
     # More threads than cores make each other wait.
-    torch.set_num_threads(max(1, torch.get_num_threads() // at_once))
+    args = replace(args, threads=args.threads or max(1, usable_cores() // at_once))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with log_file(args).open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:

@@ -121,7 +121,7 @@ def intervals(runs: Sequence[RunFacts]) -> Figure:
         mark(facts.index, [*bar, *dot, *tick])
     references = {(facts.summary["random"], facts.summary["expert"]) for facts in runs if "random" in facts.summary}
     if len(references) == 1:  # runs on one dataset, tested on the same tasks
-        for value, name, line in zip(references.pop(), ("random data", "expert data"), (":", "--"), strict=True):
+        for value, name, line in zip(references.pop(), ("untrained policy", "expert data"), (":", "--"), strict=True):
             axes.axvline(value, color=INK, ls=line, lw=1, label=name)
     grey: Any = {"color": INK, "ls": "none"}
     axes.plot([], [], marker="o", label="mean, 95 % interval", **grey)
@@ -153,7 +153,7 @@ def task_returns(runs: Sequence[RunFacts], dataset: MetaDataset) -> Figure:
     references: list[tuple[str, Callable[[int], float | None], dict[str, Any]]] = [
         ("best possible", lambda t: best_return(dataset.family or "", tasks[t]), {"lw": 1.0, "ls": "-"}),
         ("expert data", lambda t: entries[names[t]].reference.expert, {"lw": 1.2, "ls": "--"}),
-        ("random data", lambda t: entries[names[t]].reference.random, {"lw": 1.2, "ls": ":"}),
+        ("untrained policy", lambda t: entries[names[t]].reference.random, {"lw": 1.2, "ls": ":"}),
     ]
     for name, of, line in references:
         heights = [of(t) for t in order]

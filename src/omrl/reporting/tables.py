@@ -113,7 +113,8 @@ def tasks(runs: Sequence[RunFacts], dataset: MetaDataset, name: str) -> Table:
         own = (scores[facts.index].get(task.name) for facts in runs if facts.index in scores)
         rows.append((task.name, short(task.params), *map(_number, known), *map(_number, own)))
     tested = [facts for facts in runs if facts.scores]
-    columns = ("task", "parameters", "random data", "expert data", "best possible", *(facts.name for facts in tested))
+    known_returns = ("untrained policy", "expert data", "best possible")
+    columns = ("task", "parameters", *known_returns, *(facts.name for facts in tested))
     return Table(
         name,
         columns,

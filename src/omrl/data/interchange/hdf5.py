@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional, refuse_flags
 from omrl.data.interchange.tables import Column, Format, read_tables
-from omrl.data.manifest import Manifest, Told
+from omrl.data.manifest import SCHEMA, Manifest, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.families.family import Task
@@ -44,7 +45,7 @@ def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     try:
         dst.parent.mkdir(parents=True, exist_ok=True)
         with replacing(dst) as temporary, h5py.File(temporary, "w") as file:
-            file.attrs[MANIFEST_ATTRIBUTE] = manifest.to_json()
+            file.attrs[MANIFEST_ATTRIBUTE] = replace(manifest, schema=SCHEMA).to_json()
             file["task"] = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
             for name in dataset.rows(0):
                 file.create_dataset(name, shape_of(name, sum(counts), manifest), ARRAYS[name][0])
