@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 FAMILY = "sparse-point-robot"
 HANDFUL = 10
-# What the stages took on two idle cores, for the first line of each.
-SECONDS = {"data": 10, "behaviour": 105, "train": 150, "test": 5, "report": 20}
+# What the stages took on two idle cores the first time, for the first line of each.
+SECONDS = {"data": 5, "behaviour": 140, "train": 50, "test": 2, "report": 10}
 
 
 @dataclass(frozen=True)
