@@ -37,6 +37,8 @@ class Bench:
     device: str = "auto"
     mode: Mode | None = None
     """eager, compiled or graph; the engine's own choice if left out."""
+    half: bool = False
+    """With networks in bfloat16."""
     json: Path | None = None
 
 
@@ -69,10 +71,11 @@ def main(args: Bench) -> None:
             config = replace(
                 config,
                 steps=200_000,
-                checkpoints=(0,),
+                checkpoints=(0, 200_000),
                 random_steps=1_000,
                 envs_per_task=envs,
                 updates_per_step=1.0,
+                sac=replace(config.sac, half=args.half),
             )
             chosen = [family.tasks[i] for i in np.linspace(0, len(family.tasks) - 1, tasks).round().astype(int)]
             started = time.perf_counter()
@@ -91,6 +94,7 @@ def main(args: Bench) -> None:
                 "family": family.name,
                 "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
                 "mode": args.mode or ("graph" if device == "cuda" else "eager"),
+                "half": args.half,
                 "tasks": tasks,
                 "envs_per_task": envs,
                 "start_up_s": round(start_up, 1),
@@ -100,7 +104,7 @@ def main(args: Bench) -> None:
                 "simulation_steps_per_s": round(simulated),
             }
             rows.append(row)
-            print(*list(row.values())[3:], sep="  ", flush=True)
+            print(*list(row.values())[4:], sep="  ", flush=True)
             del trainer
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")

@@ -194,6 +194,17 @@ def test_agents_start_from_the_same_weights_or_from_their_own(tmp_path, same_sta
     assert loop.actor()["weight.0"].shape[0] == 3
 
 
+def test_agents_can_learn_in_half_precision_and_keep_their_weights_in_single(tmp_path):
+    half, full = (
+        run(trainer(tmp_path / name, config=small_config({"half": half})), ROUNDS)
+        for name, half in (("half", True), ("full", False))
+    )
+    for name, value in half.population.params.items():
+        assert value.dtype == torch.float32
+        assert not torch.equal(value, full.population.params[name]), name
+    assert half.population.alive.all()
+
+
 def test_stored_actors_are_the_weights_in_half_precision(tmp_path):
     loop = run(trainer(tmp_path), ROUNDS)
     stored = loop.actor()
