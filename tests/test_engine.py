@@ -179,6 +179,31 @@ def test_a_captured_graph_equals_eager_with_sampling_inside():
         torch.testing.assert_close(tensor, eager[name], rtol=2e-2, atol=2e-3)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("half", [False, True])
+def test_on_cuda_networks_have_room_and_learn_what_they_learn_on_a_cpu(half):
+    def run(device):
+        learners = population([1, 2], mode=None, device=device, half=half)
+        fixed = [{k: v.to(device) for k, v in part.items()} for part in next(draws(2, 1))]
+        for _ in range(20):
+            learners.step(lambda _: tuple(fixed))
+        return learners
+
+    here, there = run("cpu"), run("cuda")
+    assert there.mode == "graph" and everything_stored(there)["params"]["body.weight.1"].shape == (2, 2, 16, 16)
+    tolerance = 0.2 if half else 0.02
+    for name, value in here.params.items():
+        start = torch.stack([dict(Toy(seed).named_parameters())[name].detach() for seed in (1, 2)])
+        found = there.params[name].cpu()
+        assert found.shape == value.shape
+        assert (found - value).norm() < tolerance * (value - start).norm(), name
+    for kind, stored in everything_stored(there).items():
+        for name, value in stored.items():
+            spare = value.clone()
+            spare[(slice(None), *map(slice, here.params[name].shape[1:]))] = 0.0
+            assert not spare.any(), (kind, name)
+
+
 # ----------------------------------------------------------------------------- state
 
 

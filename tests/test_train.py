@@ -341,6 +341,17 @@ def test_looks_beside_the_updates_have_the_numbers_of_looks_between_them(windy, 
     assert rows[-1]["name"] == "return"  # updates did not wait for it
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_looks_go_on_beside_the_updates_and_have_the_same_numbers(windy, tmp_path, monkeypatch):
+    train(windy, tmp_path / "beside", eval_every=2, device="cuda")
+    monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=False))
+    train(windy, tmp_path / "between", eval_every=2, device="cuda")
+    found, wanted = looks_of(tmp_path / "beside"), looks_of(tmp_path / "between")
+    assert [look[:2] for look in found] == [look[:2] for look in wanted]
+    values = [[float(value) for _, _, value in looks] for looks in (found, wanted)]
+    np.testing.assert_allclose(*values, rtol=1e-3)  # kernels of two streams may add up in another order
+
+
 def test_a_look_that_an_interruption_cut_off_is_made_again(windy, tmp_path, monkeypatch):
     train(windy, tmp_path / "whole", eval_every=5)
     monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=True))
