@@ -1,11 +1,12 @@
-"""Choose hyperparameters for the comparison of algorithms: six trials for each, judged on training tasks alone.
+"""Choose hyperparameters for the comparison of algorithms: as many trials for each, judged on training tasks alone.
 
-    python benchmarks/tune.py --data data/half-cheetah-vel --rows "Batch PEARL" MBML --json results/tuning/tuning.json
+    python benchmarks/tune.py --data data/half-cheetah-vel --rows "Batch PEARL" MBML --json results/tuning/tuned.json
 
 A quarter of the training tasks is held out: the learners are trained on the others, told each held-out task by its own
 log, and judged by their return in it. No test task is used. The trials of a row are one population whose learners
-differ in the tried hyperparameters and in their seeds; MBML's share their first stage. What is not tried is that of the
-preset `compared`, where the choice goes.
+differ in the tried hyperparameters and in their seeds; MBML's share their first stage. Where the best one lies on the
+edge of what was tried, one step beyond is tried too, with as many learners. What is not tried is that of the row's
+preset, where the choice goes.
 """
 
 from __future__ import annotations
@@ -47,28 +48,53 @@ def with_rates(trials: list[dict[str, Any]], *names: str) -> list[dict[str, Any]
     ]
 
 
-# Label of a row in the comparisons: algorithm, preset, and its trials.
+# Label of a row in the comparisons: algorithm, preset, and its trials, six over its two most important numbers.
 ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
-    "FOCAL": ("focal", "compared", grid(alpha=(0.3, 1.0, 3.0, 10.0, 30.0, 100.0))),
+    "FOCAL": (
+        "focal",
+        "tuned",
+        with_rates(grid(alpha=(1.0, 10.0, 100.0), lr=(1e-3, 3e-4)), "actor_lr", "critic_lr"),
+    ),
+    "FOCAL, dual form": ("focal", "dual", grid(alpha=(100.0, 1000.0, 10_000.0), actor_lr=(1e-4, 3e-4))),
     "Batch PEARL, regularised": (
         "batch-pearl",
-        "compared-regularised",
+        "tuned-regularised",
         grid(kl_weight=(0.1, 1e-3, 1e-5), alpha=(10.0, 100.0)),
     ),
     "Batch PEARL": (
         "batch-pearl",
-        "compared",
+        "tuned",
         with_rates(grid(kl_weight=(0.1, 1e-3, 1e-5), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr"),
     ),
     "Contextual BCQ": (
         "contextual-bcq",
-        "compared",
+        "tuned",
         with_rates(
             grid(perturbation=(0.01, 0.05, 0.2), lr=(1e-3, 3e-4)), "encoder_lr", "actor_lr", "critic_lr", "vae_lr"
         ),
     ),
-    "MBML": ("mbml", "compared", grid(kl_weight=(0.1, 1e-3, 1e-5), lr=(1e-3, 3e-4))),
+    "MBML": ("mbml", "tuned", grid(kl_weight=(0.1, 1e-3, 1e-5), lr=(1e-3, 3e-4))),
+    "Contextual cloning": ("contextual-bc", "tuned", grid(beta=(1.0, 10.0), actor_lr=(1e-3, 3e-4, 1e-4))),
 }
+
+
+def axes(trials: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[str, ...], list[float]]]:
+    """What the trials vary: names that always have the same value together, and their values in order."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for name in trials[0]:
+        found.setdefault(tuple(trial[name] for trial in trials), []).append(name)
+    return [(tuple(names), sorted(set(values))) for values, names in found.items()]
+
+
+def beyond(trials: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One step further for every value of the best trial that lies on the edge of what was tried."""
+    further = []
+    for names, values in axes(trials):
+        place = values.index(best[names[0]])
+        if place in (0, len(values) - 1):
+            neighbour = values[1] if place == 0 else values[-2]
+            further.append({**best, **dict.fromkeys(names, best[names[0]] ** 2 / neighbour)})
+    return further
 
 
 @dataclass(frozen=True)
@@ -87,6 +113,8 @@ class Args:
     """Learners of each trial."""
     episodes: int = 2
     """Episodes in each held-out task."""
+    half: bool = False
+    """With networks in bfloat16."""
     device: str = "auto"
     """auto, cpu or cuda."""
 
@@ -155,17 +183,33 @@ def vary(learner: training.Learner, trials: Sequence[Mapping[str, Any]], device:
 
 
 def measure(args: Args, row: str) -> list[dict[str, Any]]:
-    """All trials of a row."""
-    algorithm, preset, trials = ROWS[row]
+    """All trials of a row, and those beyond the edge if the best one lies there."""
+    _, _, trials = ROWS[row]
+    stages: dict[str, Tensor] = {}
+    found = try_out(args, row, trials, args.seeds, stages)
+    best = max(found, key=lambda one: one["return"])
+    further = beyond(trials, best["trial"])
+    if further:
+        # As many learners as before: the program is compiled already.
+        found += try_out(args, row, further, max(1, len(trials) * args.seeds // len(further)), stages)
+    return found
+
+
+def try_out(
+    args: Args, row: str, trials: Sequence[Mapping[str, Any]], seeds: int, frozen: dict[str, Tensor]
+) -> list[dict[str, Any]]:
+    """Some trials of a row, with so many learners each; what a first stage ends with is `frozen`, once it is learnt."""
+    algorithm, preset, _ = ROWS[row]
     dataset, device = MetaDataset.open(args.data), choose_device(args.device)
     start = training.Train(algorithm, args.data, Path(), preset=preset)
     train, hyperparameters = training.starting_point(start)
-    train = replace(train, seeds=len(trials) * args.seeds, steps=args.steps)
+    hyperparameters = replace(hyperparameters, half=args.half)
+    train = replace(train, seeds=len(trials) * seeds, steps=args.steps)
     names = dataset.split["train"]
     held = names[3::4] or names
     level = dataset.level(train.level or "mixed")
     view = level.select([name for name in names if name not in held] or names)
-    each = [trial for trial in trials for _ in range(args.seeds)]
+    each = [trial for trial in trials for _ in range(seeds)]
     config = training.run_config(train, hyperparameters, dataset)
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder), config)
@@ -174,7 +218,8 @@ def measure(args: Args, row: str) -> list[dict[str, Any]]:
         if hasattr(learner.algorithm, "stages"):
             stages = learner.algorithm.stages(dataset.manifest.varies)
             one = Run(run.folder, {**config, "seeds": 1})
-            frozen = learn_stages(stages, one, rows, learner.normalise, device, 1_000)
+            if not frozen:
+                frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
             learner.frozen = {name: value.expand(len(each), *value.shape[1:]) for name, value in frozen.items()}
         vary(learner, each, device)
         learner.learn(1_000, train.steps)
@@ -183,7 +228,7 @@ def measure(args: Args, row: str) -> list[dict[str, Any]]:
         alive = learner.population.alive.tolist()
     found = []
     for i, trial in enumerate(trials):
-        own = slice(i * args.seeds, (i + 1) * args.seeds)
+        own = slice(i * seeds, (i + 1) * seeds)
         about = summary(returns[own].mean(-1), judged, train.steps)
         found.append(
             {
@@ -193,7 +238,7 @@ def measure(args: Args, row: str) -> list[dict[str, Any]]:
                 "trial": trial,
                 "level": train.level,
                 "updates": train.steps,
-                "seeds": args.seeds,
+                "seeds": seeds,
                 "held_out": len(held),
                 "return": about["mean"]["value"],
                 "normalised": about.get("normalised"),

