@@ -9,7 +9,6 @@ import numpy as np
 
 from omrl.behaviour.policies import Array, sample_actions
 from omrl.families import Task, TaskFamily
-from omrl.families.batched import Simulator
 
 
 class Rollout(NamedTuple):
@@ -56,7 +55,8 @@ def roll_out(
     while active.any():
         if active[live].mean() <= 0.5:
             # A few that fell early need more episodes: the others need not be simulated meanwhile.
-            state, simulator = simulator.get_state()[active[live]], _closed(simulator)
+            state = simulator.get_state()[active[live]]
+            simulator.close()
             live = live[active[live]]
             simulator = family.simulator([of_env[env] for env in live], threads)
             simulator.set_state(state)
@@ -87,7 +87,7 @@ def roll_out(
             simulator.reset(ended, [resets[env] for env in live[ended]])
             step[live[ended]] = 0
             active[live[ended]] &= rows[live[ended]] < full
-    _closed(simulator)
+    simulator.close()
     # Rows in the order environment, time, so that episodes are contiguous.
     columns = {name: np.concatenate([entry[name] for entry in log]) for name in log[0]}
     order = np.argsort(columns["env"], kind="stable")
@@ -100,11 +100,6 @@ def roll_out(
         task_rows["episode"] = np.cumsum(task_rows["step"] == 0, dtype=np.int32) - np.int32(1)
         rollouts.append(Rollout(task_rows, float(breadth.mean(dtype=np.float64))))
     return rollouts
-
-
-def _closed(simulator: Simulator) -> Simulator:
-    simulator.close()
-    return simulator
 
 
 def _positions(family: TaskFamily, tasks: Sequence[Task]) -> list[int]:
