@@ -115,6 +115,11 @@ def test_small_networks_are_compared_with_what_torch_does_by_itself():
     ]
 
 
+def test_threads_are_put_side_by_side():
+    found = cells(tables_speed.cpu_threads([{"numbers": 65_536, "threads_1": 200.0, "threads_2": 250.0}]))
+    assert found[1:] == [["65,536", "200", "250", "1.25"]]
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,7 @@ NOT_RUN = {
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
     "omrl bench update --seeds 1 --g-steps 1 3 --device cpu --json results/speed/update-cpu.json": "takes minutes",
     "python benchmarks/cpu.py --json results/speed/cpu.json": "takes minutes",
+    "GOMP_SPINCOUNT=3000 python benchmarks/cpu.py --sizes --json results/speed/cpu-threads.json": "takes minutes",
     "omrl bench update --device cuda --seeds 1 3 12 --g-steps 1 3 --seconds 0.7 --json "
     "results/speed/update.json": "needs a GPU",
     "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "

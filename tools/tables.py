@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "update": tables_speed.update,
     "update-cpu": tables_speed.update_cpu,
     "cpu": tables_speed.cpu,
+    "cpu-threads": tables_speed.cpu_threads,
     "algorithms": tables_speed.algorithms,
     "share": tables_speed.share,
     "focal": tables_results.focal,

@@ -118,6 +118,15 @@ def cpu(figures: Any) -> str:
     return table((*headings, "first update, s"), rows)
 
 
+def cpu_threads(figures: Any) -> str:
+    """From how large a layer on a second thread pays (benchmarks/cpu.py --sizes)."""
+    rows = []
+    for row in figures:
+        one, two = row["threads_1"], row["threads_2"]
+        rows.append([f"{row['numbers']:,}", f"{one:.0f}", f"{two:.0f}", f"{two / one:.2f}"])
+    return table(("numbers in a layer", "1 thread, updates/s", "2 threads, updates/s", "ratio"), rows)
+
+
 def update(figures: Any) -> str:
     """One update of FOCAL on the GPU, beside the public code's (omrl bench update)."""
     times = {(row["g_steps"], row["seeds"]): row["ms"] for row in figures["updates"]}

@@ -30,8 +30,8 @@ from omrl.reporting.gather import Curve, RunFacts
 
 Array = np.ndarray[Any, Any]
 HOLDS, EQUAL, UNDECIDED, DOES_NOT = "holds", "equal", "undecided", "does not hold"
-# Differences that do not matter. Those of returns are shares of the way from the random to the expert data; those of
-# q_growth are orders of magnitude, where 0.1 is a quarter more of Q in half of the training.
+# Differences that do not matter. Those of returns are shares of the way from the untrained policy to the expert; those
+# of q_growth are orders of magnitude, where 0.1 is a quarter more of Q in half of the training.
 ZONES = {"return": 0.02, "esr": 0.02, "identification": 0.02, "q_growth": 0.1}
 # Test tasks are a sample of their family. The other metrics are of training tasks, which are themselves what is asked
 # about, or of no task.
@@ -88,7 +88,7 @@ def q_growth(curve: Curve) -> Array:
 
 
 def way(about: Mapping[str, Any]) -> float | None:
-    """From the return of the random to that of the expert data, where a summary or a row knows both."""
+    """From the return of the untrained policy to that of the expert data, where a summary or a row knows both."""
     random, expert = about.get("random"), about.get("expert")
     return None if random is None or expert is None else float(expert - random)
 
