@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from omrl import devices, engine
+from omrl import devices
 from omrl.algorithms.focal import FOCALConfig
 
 SMALL = FOCALConfig(hidden=(64, 64), encoder_hidden=(64, 64), batch_size=64)
@@ -65,37 +65,3 @@ def test_asking_for_a_compiler_leaves_programs_in_the_users_cache(tmp_path):
     words, here = [sys.executable, "-c", show], clean | {"XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, env=here, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1].startswith(str(tmp_path / "omrl"))
-
-
-# -- what torch compiles -----------------------------------------------------------------------------------------------
-
-
-def test_compiled_programs_are_kept_in_the_users_cache(tmp_path, monkeypatch):
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    engine.keep_compiled_programs()
-    folder = tmp_path / "omrl" / f"torch-{torch.__version__}"
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
-    assert folder.stat().st_mode & 0o077 == 0  # private
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "elsewhere")
-    engine.keep_compiled_programs()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "elsewhere"
-
-
-def test_a_home_that_cannot_be_written_to_is_no_obstacle(tmp_path, monkeypatch):
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    engine.keep_compiled_programs()
-    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
-
-
-def test_a_cache_that_has_grown_too_large_loses_what_was_used_longest_ago(tmp_path):
-    for age, name in enumerate(("new", "old", "oldest")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "program").write_bytes(bytes(100))
-        os.utime(tmp_path / name / "program", (1e9 - age, 1e9))
-    engine.forget_oldest(tmp_path, limit=300)
-    assert len(list(tmp_path.rglob("program"))) == 3
-    engine.forget_oldest(tmp_path, limit=299)
-    assert [path.parent.name for path in tmp_path.rglob("program")] == ["new"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import devices, evaluation, looking, sampling, training
+from omrl import compiling, devices, evaluation, looking, sampling, training
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
@@ -268,7 +268,7 @@ def test_where_no_compiler_works_it_is_said_and_training_goes_on(data, tmp_path,
     monkeypatch.setattr(devices, "UPDATES_WORTH_COMPILING", 1)
     monkeypatch.setattr(devices, "has_compiler", lambda: True)
     # What torch says where its compiler cannot be used.
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: failing_compiler)
+    monkeypatch.setattr(compiling, "compile_traced", failing_compiler)
     train(data, tmp_path / "run", **TWO_DRAWS)
     warning = "warning: not compiled, and slower for it, because the compiler failed: RuntimeError: no luck"
     assert capfd.readouterr().err.count(warning) == 1

@@ -17,18 +17,15 @@ long enough to pay for it. Eager is the reference.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from omrl.compiling import compiled
 from omrl.nets import MLP
 
 Params = Mapping[str, Tensor]
@@ -45,8 +42,6 @@ ALIGN = 8
 # bytes, and the library would fall back to kernels of an older generation.
 ROOM = 16
 WARM_UP_STEPS = 3
-# What torch's cache of compiled programs may take: some hundreds of them.
-CACHE_BYTES = 2 * 1024**3
 
 
 def call(module: nn.Module, params: Params, name: str, *inputs: Tensor) -> Tensor:
@@ -63,65 +58,6 @@ def call(module: nn.Module, params: Params, name: str, *inputs: Tensor) -> Tenso
 def detached(params: Params) -> dict[str, Tensor]:
     """The same parameters cut off from gradients: how a loss reads a network that another loss trains."""
     return {key: value.detach() for key, value in params.items()}
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled, or as it is where the compiler fails on it, which some shapes bring about."""
-    keep_compiled_programs()
-    from torch._inductor.exc import InductorError
-
-    fast: Callable[..., Any] | None = torch.compile(function, dynamic=False)
-
-    def call(*inputs: Any) -> Any:
-        nonlocal fast
-        if fast is not None:
-            try:
-                return fast(*inputs)
-            except InductorError as error:
-                _warn_once(str(error).strip().splitlines()[0])
-                fast = None
-        return function(*inputs)
-
-    return call
-
-
-@cache
-def _warn_once(reason: str) -> None:
-    print(f"warning: not compiled, and slower for it, because the compiler failed: {reason}", file=sys.stderr)
-
-
-def keep_compiled_programs() -> None:
-    """Have torch keep what it compiles in the user's cache folder, so that the next process need not compile it again.
-
-    It is torch's own cache, keyed by its versions and private to the user; TORCHINDUCTOR_CACHE_DIR names another place.
-    """
-    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
-        return
-    ours = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "omrl"
-    folder = ours / f"torch-{torch.__version__}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        forget_oldest(ours, CACHE_BYTES)
-    except OSError:  # a home that cannot be written to: torch takes a temporary folder
-        return
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-
-
-def forget_oldest(folder: Path, limit: int) -> None:
-    """Where a folder's files take more bytes than the limit, delete those used longest ago until half of it is left."""
-    files = []
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # of another process, which is done with it
-            found = path.stat()
-            files += [(found.st_atime, found.st_size, path)] if path.is_file() else []
-    total = sum(size for _, size, _ in files)
-    if total <= limit:
-        return
-    for _, size, path in sorted(files):
-        path.unlink(missing_ok=True)
-        total -= size
-        if total <= limit // 2:
-            return
 
 
 class Population:
@@ -247,16 +183,16 @@ class Population:
     def _part(self, child: str, loss: Loss) -> Callable[[Batch, Batch], Info]:
         """One step of `loss` on the parameters of `child` ("" is all of them)."""
         names = [name for name in self._slots if not child or name.startswith(f"{child}.")]
+        moving = {name: self._read[name] for name in names}
+        rest = {name: value for name, value in self._read.items() if name not in moving}
         gradient = vmap(grad_and_value(lambda moving, rest, *inputs: loss({**rest, **moving}, *inputs), has_aux=True))
-        apply: Callable[..., None] = partial(self._apply, names, not child)
+        apply: Callable[..., None] = partial(_apply, self._tau)
         if self.mode != "eager":
             gradient, apply = compiled(gradient), compiled(apply)
 
         def step(batch: Batch, noise: Batch) -> Info:
-            moving = {name: self._read[name] for name in names}
-            rest = {name: value for name, value in self._read.items() if name not in moving}
             gradients, (value, info) = gradient(moving, rest, self._read_targets, batch, noise)
-            apply(gradients, value)
+            apply(self._stretch(names, targets=not child), [gradients[name] for name in names], value)
             return dict(info)
 
         return step
@@ -266,38 +202,23 @@ class Population:
             info = part(*draw(self.generator))
         return info
 
-    def _apply(self, names: Sequence[str], move_targets: bool, gradients: Mapping[str, Tensor], loss: Tensor) -> None:
-        """Adam on the named stretch of the flat tensor; a learner with a non-finite loss or gradient stays as it is."""
-        pieces = []
-        for name in names:
-            piece = gradients[name].reshape(self.size, -1).float()
-            pieces.append(torch.nn.functional.pad(piece, (0, -piece.shape[1] % ALIGN)))
-        gradient = torch.cat(pieces, dim=1)
-        start = self._slots[names[0]][0]
-        part = slice(start, start + gradient.shape[1])
-        self.alive.logical_and_(torch.isfinite(gradient).all(dim=1) & torch.isfinite(loss))
-        moving = self.alive[:, None]
-        gradient = torch.where(moving, gradient, 0.0)
-        beta1, beta2 = ADAM_BETAS
-        steps, rate = self._steps[part].add_(1.0), self._rate[:, part]
-        first, second = self._first_moment[:, part], self._second_moment[:, part]
-        first.lerp_(gradient, 1.0 - beta1)
-        second.lerp_(gradient.square(), 1.0 - beta2)
-        root = torch.sqrt(1.0 - beta2**steps)
-        # Adam's epsilon belongs to the bias-corrected root, hence the factor on it.
-        change = first / (second.sqrt() + ADAM_EPS * root) * (rate * root / (1.0 - beta1**steps))
-        self._flat[:, part].sub_(torch.where(self._plain[part], gradient * rate, change) * moving)
-        if move_targets:
-            live = self._flat[:, : self._target_flat.shape[1]]
-            self._target_flat.add_((live - self._target_flat) * (self._tau * moving))
-        self._lower(part, move_targets)
+    def _stretch(self, names: Sequence[str], targets: bool) -> dict[str, Tensor]:
+        """What a step of neighbouring parameters reads and changes, as views; all of it where targets move too."""
+        part = slice(self._slots[names[0]][0], self._end(names[-1]))
+        whole = {"flat": self._flat, "first": self._first_moment, "second": self._second_moment, "rate": self._rate}
+        low, low_targets = self._low, self._low_targets
+        whole |= {"low": low} if low is not None else {}
+        found = {name: tensor[:, part] for name, tensor in whole.items()}
+        found |= {"steps": self._steps[part], "plain": self._plain[part], "alive": self.alive}
+        if targets:
+            found |= {"targets": self._target_flat, **({"low_targets": low_targets} if low_targets is not None else {})}
+        return found
 
-    def _lower(self, part: slice, targets: bool) -> None:
+    def _lower(self) -> None:
         """Bring the copies in half precision up to date."""
         if self._low is not None and self._low_targets is not None:
-            self._low[:, part].copy_(self._flat[:, part])
-            if targets:
-                self._low_targets.copy_(self._target_flat)
+            self._low.copy_(self._flat)
+            self._low_targets.copy_(self._target_flat)
 
     def _capture(self, draw: Draw) -> None:
         """Warm up on a side stream, undo the warm-up, then capture one step as a graph."""
@@ -348,7 +269,7 @@ class Population:
         self.alive.copy_(state["alive"])
         if state["generator"].shape == self.generator.get_state().shape:
             self.generator.set_state(state["generator"].cpu())
-        self._lower(slice(None), True)
+        self._lower()
 
     def _places(self, flat: Tensor) -> Iterator[tuple[Tensor, slice, torch.Size]]:
         """Of each parameter in a flat tensor [n, width]: its view in the shape asked for, its place without room."""
@@ -375,6 +296,33 @@ class Population:
             return
         for view, place, shape in self._places(flat):
             view.copy_(compact[:, place].view(len(flat), *shape))
+
+
+def _apply(tau: float, state: Mapping[str, Tensor], gradients: Sequence[Tensor], loss: Tensor) -> None:
+    """Adam on a stretch of the flat tensor, in place; a learner with a non-finite loss or gradient stays as it is."""
+    pieces = []
+    for own in gradients:
+        piece = own.reshape(len(own), -1).float()
+        pieces.append(torch.nn.functional.pad(piece, (0, -piece.shape[1] % ALIGN)))
+    gradient = torch.cat(pieces, dim=1)
+    alive, flat, rate = state["alive"], state["flat"], state["rate"]
+    alive.logical_and_(torch.isfinite(gradient).all(dim=1) & torch.isfinite(loss))
+    moving = alive[:, None]
+    gradient = torch.where(moving, gradient, 0.0)
+    beta1, beta2 = ADAM_BETAS
+    steps = state["steps"].add_(1.0)
+    first = state["first"].lerp_(gradient, 1.0 - beta1)
+    second = state["second"].lerp_(gradient.square(), 1.0 - beta2)
+    root = torch.sqrt(1.0 - beta2**steps)
+    # Adam's epsilon belongs to the bias-corrected root, hence the factor on it.
+    change = first / (second.sqrt() + ADAM_EPS * root) * (rate * root / (1.0 - beta1**steps))
+    flat.sub_(torch.where(state["plain"], gradient * rate, change) * moving)
+    if "targets" in state:
+        targets = state["targets"]
+        targets.add_((flat[:, : targets.shape[1]] - targets) * (tau * moving))
+    for low, whole in (("low", "flat"), ("low_targets", "targets")):
+        if low in state:
+            state[low].copy_(state[whole])
 
 
 def _aligned(numbers: int) -> int:
