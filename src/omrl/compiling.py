@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,22 @@ def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tenso
         traced.recompile()
         program: Callable[..., Sequence[Tensor]] = compile_fx_inner(traced, empty, is_inference=True)
     return program
+
+
+@contextmanager
+def loading_beside(wanted: bool = True) -> Iterator[None]:
+    """While something else is read or copied: import the compiler, which takes two seconds of a run's start."""
+
+    def load() -> None:
+        import torch._inductor.compile_fx  # noqa: F401
+
+    thread = threading.Thread(target=load, daemon=True)
+    if wanted:
+        keep_compiled_programs()
+        thread.start()
+    yield
+    if wanted:
+        thread.join()  # nothing else of torch is imported meanwhile: modules that need one another are not for threads
 
 
 @cache

@@ -167,6 +167,7 @@ def starting_point(args: Train) -> tuple[Train, Any]:
 
 def run(args: Train, hyperparameters: Any) -> Run | None:
     """Train, or go on with training."""
+    from omrl.compiling import loading_beside
     from omrl.devices import choose_device, limited_threads, on_cpu
     from omrl.run import Run
     from omrl.sampling import OnDisk, fits
@@ -193,7 +194,8 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
         print(json.dumps(config, indent=2))
         return None
     # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
-    rows = OnDisk(view, args.max_rows, device) if config["stream"] else view.to(device, max_rows=args.max_rows)
+    with loading_beside(device != "cpu" or config["cpu"]["mode"] == "compiled"):
+        rows = OnDisk(view, args.max_rows, device) if config["stream"] else view.to(device, max_rows=args.max_rows)
     if there and args.force:
         shutil.rmtree(args.out)
     folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
