@@ -53,7 +53,8 @@ ROWS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
     "FOCAL": (
         "focal",
         "tuned",
-        with_rates(grid(alpha=(1.0, 10.0, 100.0), lr=(1e-3, 3e-4)), "actor_lr", "critic_lr"),
+        # A strength of zero is the paper's own choice on point robots.
+        with_rates(grid(alpha=(0.0, 10.0, 100.0), lr=(1e-3, 3e-4)), "actor_lr", "critic_lr"),
     ),
     "FOCAL, dual form": ("focal", "dual", grid(alpha=(100.0, 1000.0, 10_000.0), actor_lr=(1e-4, 3e-4))),
     "Batch PEARL, regularised": (
@@ -91,7 +92,7 @@ def beyond(trials: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list
     further = []
     for names, values in axes(trials):
         place = values.index(best[names[0]])
-        if place in (0, len(values) - 1):
+        if place in (0, len(values) - 1) and best[names[0]] > 0:  # there is nothing beyond zero
             neighbour = values[1] if place == 0 else values[-2]
             further.append({**best, **dict.fromkeys(names, best[names[0]] ** 2 / neighbour)})
     return further

@@ -135,3 +135,8 @@ def test_all_rows_of_a_family_had_as_many_trials():
     first = published("tuning")
     assert set(first) == {(family, row) for family, _ in first for _, row in first}
     assert {len(trials) for trials in first.values()} == {6}
+
+
+def test_nothing_lies_beyond_zero():
+    trials = tune.grid(alpha=(0.0, 10.0, 100.0), actor_lr=(1e-3, 3e-4, 1e-4))
+    assert tune.beyond(trials, {"alpha": 0.0, "actor_lr": 3e-4}) == []
