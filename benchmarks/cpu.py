@@ -25,9 +25,9 @@ import numpy as np
 import tyro
 
 from omrl import bench
-from omrl.algorithms import get_algorithm
+from omrl.algorithms import get_algorithm, read_preset
 from omrl.families import get_family
-from omrl.training import OF_THE_RUN, _build_config, populate, read_preset
+from omrl.training import OF_THE_RUN, populate
 
 FAMILY, SEEDS = "sparse-point-robot", 2
 WAIT = {"GOMP_SPINCOUNT": "3000"}
@@ -62,9 +62,9 @@ def learner(mode: str, seeds: int, **sizes: int) -> Callable[[], Any]:
     bench.OBS, bench.ACT = family.obs_dim, family.act_dim
     kind = get_algorithm("focal")
     values = {k: v for k, v in read_preset("focal", "quick", FAMILY).items() if k not in OF_THE_RUN}
-    config = _build_config(kind.Config, values | sizes)
+    config = kind.Config(**(values | sizes))
     algorithm, population = populate(kind, family.obs_dim, family.act_dim, config, range(seeds), "cpu", mode)
-    sampler = bench._sampler(config, seeds, "cpu")
+    sampler = bench._sampler(config, algorithm.batch_spec, seeds, "cpu")
 
     def draw(generator):
         batch = sampler.draw(generator)

@@ -58,7 +58,9 @@ def stepper(data: Any, kind: FOCAL, population: Population) -> Callable[[int], N
     """A function that makes the update of a given number from this data."""
     config = kind.config
     sizes = {"meta_batch": config.meta_batch, "batch_size": config.batch_size, "context_size": config.context_size}
-    sampler = make_sampler(data, Normalisation.of(data), learners=1, draws=len(kind.before) + 1, **sizes)
+    sampler = make_sampler(
+        data, Normalisation.of(data), spec=kind.batch_spec, learners=1, draws=len(kind.child_steps) + 1, **sizes
+    )
 
     def draw(generator: torch.Generator) -> Any:
         batch = sampler.draw(generator)

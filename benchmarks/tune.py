@@ -32,6 +32,7 @@ from omrl.data import MetaDataset
 from omrl.devices import choose_device
 from omrl.evaluation import CONTEXT_ROWS, given_context, summary
 from omrl.run import Run
+from omrl.schema import with_values
 from omrl.stages import learn_stages
 
 
@@ -143,7 +144,7 @@ class Trials:
 
     def _of(self, params: Mapping[str, Tensor]) -> Any:
         own = {name: params[f"trial.{name}"].detach() for name in self.tried}
-        return self.of(replace(self.algorithm.config, **own)).algorithm
+        return self.of(with_values(self.algorithm.config, own)).algorithm
 
     def loss(self, params: Mapping[str, Tensor], *inputs: Any) -> Any:
         return self._of(params).loss(params, *inputs)
@@ -216,8 +217,7 @@ def try_out(
         run = Run.create(Path(folder), config)
         rows = view.to(device, max_rows=train.max_rows)
         learner = training.Learner(run, rows, device)
-        if hasattr(learner.algorithm, "stages"):
-            stages = learner.algorithm.stages(dataset.manifest.varies)
+        if stages := learner.algorithm.stages(dataset.manifest.varies):
             one = Run(run.folder, {**config, "seeds": 1})
             if not frozen:
                 frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)

@@ -4,53 +4,52 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 
 import pytest
 import torch
 
-from omrl import bench, cli
+from omrl import Algorithm, BatchSpec, MetaConfig, bench, cli, settings
 from omrl.algorithms.focal import FOCAL, FOCALConfig
+from omrl.schema import AtLeastOne, Layers
 
 
-@dataclass(frozen=True)
+@settings
 class TinyConfig(FOCALConfig):
-    hidden: tuple[int, ...] = (8, 8)
-    encoder_hidden: tuple[int, ...] = (8, 8)
-    latent_dim: int = 2
-    meta_batch: int = 3
-    batch_size: int = 4
-    context_size: int = 5
+    hidden: Layers = (8, 8)
+    encoder_hidden: Layers = (8, 8)
+    latent_dim: AtLeastOne = 2
+    meta_batch: AtLeastOne = 3
+    batch_size: AtLeastOne = 4
+    context_size: AtLeastOne = 5
 
 
 class Tiny(FOCAL):
     Config = TinyConfig
 
 
-@dataclass(frozen=True)
-class FixedConfig:
-    meta_batch: int = 3
-    batch_size: int = 4
-    context_size: int = 5
-    tau: float = 0.0
+@settings
+class FixedConfig(MetaConfig):
+    meta_batch: AtLeastOne = 3
+    batch_size: AtLeastOne = 4
+    context_size: AtLeastOne = 5
 
 
-class Fixed:
+class Fixed(Algorithm):
     """An algorithm that has no discriminator, and multiplies once in its loss."""
 
     Config = FixedConfig
-    targets = plain = before = ()
     learning_rate = {"": 1e-3}  # noqa: RUF012
 
-    @classmethod
-    def build(cls, obs_dim, act_dim, config, seeds):
-        return [torch.nn.Linear(obs_dim, act_dim, bias=False) for _ in seeds], cls()
-
-    def noise(self, batch, generator):
-        return {}
+    def Nets(obs_dim, act_dim, config, generator):
+        return torch.nn.Linear(obs_dim, act_dim, bias=False)
 
     def loss(self, params, targets, batch, noise):
         return (batch["obs"].flatten(0, 1) @ params["weight"].T).square().mean(), {}
+
+    def infer(self, params, context):
+        raise NotImplementedError
+
+    act = infer
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +118,7 @@ def test_more_discriminator_steps_have_more_products():
 
 
 def test_the_data_has_the_shapes_of_the_family():
-    sampler = bench._sampler(TinyConfig(), 2, "cpu")
+    sampler = bench._sampler(TinyConfig(), BatchSpec(context_sets=2), 2, "cpu")
     batch = sampler.draw(torch.Generator().manual_seed(0))
     assert batch["obs"].shape == (2, 3, 4, 20) and batch["act"].shape == (2, 3, 4, 6)
     assert batch["context"].shape == (2, 3, 2, 5, 20 + 6 + 1 + 20)

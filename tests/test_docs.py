@@ -284,7 +284,7 @@ def test_focal_page_has_every_flag_preset_and_metric() -> None:
     flags = {field.name.replace("_", "-"): shown(field.default) for field in dataclasses.fields(FOCALConfig)}
     assert [flag for flag, default in flags.items() if f"| `--{flag}` | {default} |" not in text] == []
     assert sorted(re.findall(r"^\| `--([\w-]+)` \|", text, flags=re.MULTILINE)) == sorted(flags)
-    presets = tomllib.loads((ROOT / "src" / "omrl" / "presets.toml").read_text())["focal"]
+    presets = tomllib.loads((ROOT / "src" / "omrl" / "algorithms" / "focal.toml").read_text())
     assert [name for name in presets if f"| `{name}`" not in text] == []
     logged = {row["name"] for path in (ROOT / "results" / "focal").glob("*/metrics.csv") for row in read_rows(path)}
     assert logged and [name for name in logged if f"| `{name}` |" not in text] == []

@@ -137,7 +137,7 @@ def test_targets_follow_by_linear_interpolation_and_only_where_asked_for():
 
 
 def test_plain_parameters_move_by_gradient_descent_and_the_others_by_adam():
-    found, adam = population([0, 1], plain=["gain"]), population([0, 1])
+    found, adam = population([0, 1], plain_descent=["gain"]), population([0, 1])
     batch, noise = next(iter(draws(2, 1)))
     before = found.params["gain"].clone()
     for p in (found, adam):

@@ -34,7 +34,7 @@ LOSSES = {"head": head_loss, "body": body_loss}
 
 
 def stepped(seeds, child, steps, **options):
-    learners = population(seeds, before=[(child, LOSSES[child])] * EXTRA, **options)
+    learners = population(seeds, child_steps=[(child, LOSSES[child])] * EXTRA, **options)
     fresh = draws(len(seeds), steps * (EXTRA + 1))
     for _ in range(steps):
         learners.step(lambda _: next(fresh))
@@ -105,7 +105,7 @@ def test_steps_come_in_their_order_each_with_a_draw_of_its_own_and_the_last_one_
         noted("all", toy_loss),
         learning_rate=RATES,
         targets=["body"],
-        before=[("head", noted("head", head_loss)), ("body", noted("body", body_loss))],
+        child_steps=[("head", noted("head", head_loss)), ("body", noted("body", body_loss))],
     )
 
     def draw(generator):
@@ -121,7 +121,7 @@ def test_steps_come_in_their_order_each_with_a_draw_of_its_own_and_the_last_one_
 
 
 def test_a_child_that_fails_in_its_own_step_freezes_the_learner():
-    spoiled, healthy = (population([1, 2], before=[("head", head_loss)]) for _ in range(2))
+    spoiled, healthy = (population([1, 2], child_steps=[("head", head_loss)]) for _ in range(2))
     for t, (batch, noise) in enumerate(draws(2, 6)):
         before = {name: value.clone() for name, value in spoiled.params.items()}
         turn = []
@@ -160,7 +160,7 @@ def test_where_the_compiler_fails_parts_run_as_they_are(monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_captured_graph_of_several_parts_equals_eager():
     def run(mode):
-        learners = population([1, 2], before=[("head", head_loss)] * EXTRA, mode=mode, device="cuda", seed=9)
+        learners = population([1, 2], child_steps=[("head", head_loss)] * EXTRA, mode=mode, device="cuda", seed=9)
         data = {k: v.cuda() for k, v in next(draws(2, 1))[0].items()}
 
         def draw(generator):

@@ -112,6 +112,8 @@ def test_identification_by_hand():
 class Copies:
     """An algorithm of someone's own: it repeats the logged action, which the observation shows. It has no Q."""
 
+    has_values = False
+
     def __init__(self, normalise):
         self.normalise = normalise
 
@@ -124,6 +126,8 @@ class Copies:
 
 class Sums(Copies):
     """Q is the sum of the action; a second critic says one more."""
+
+    has_values = True
 
     def q(self, params, obs, z, act):
         return torch.stack([act.sum(-1), act.sum(-1) + 1.0])

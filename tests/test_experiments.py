@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from omrl import cli, stats, training
-from omrl.algorithms import ALGORITHMS, get_algorithm
+from omrl.algorithms import ALGORITHMS, get_algorithm, read_preset
 from omrl.errors import OmrlError
 from omrl.experiments import COLUMNS, PaperRun, overview, running
 from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
@@ -70,7 +70,7 @@ def test_hyperparameters_are_those_of_the_algorithm(name):
     for scale in SCALES:
         for cell in plan(get_experiment(name), get_scale(scale)):
             kind = get_algorithm(cell.job.algorithm)
-            preset = training.read_preset(cell.job.algorithm, cell.job.preset, cell.job.source.family)
+            preset = read_preset(cell.job.algorithm, cell.job.preset, cell.job.source.family)
             known = {field.name for field in fields(kind.Config)}
             assert dict(cell.job.changes).keys() <= known
             kind.Config(**{key: value for key, value in preset.items() if key in known})
@@ -103,14 +103,14 @@ def test_ablations_are_those_of_the_paper():
     assert powers == ["inverse-square", "inverse", "linear", "square"]
     # The embedding's length is that of the paper's table for this study.
     assert {dict(row.changes)["latent_dim"] for row in get_experiment("power-law").rows} == {5}
-    assert training.read_preset("focal", "power-law", "half-cheetah-vel")["latent_dim"] == 5
+    assert read_preset("focal", "power-law", "half-cheetah-vel")["latent_dim"] == 5
     shift = [(row.level, row.context_level) for row in get_experiment("distribution-shift").rows]
     assert len(shift) == len(set(shift)) == 7
     # The q experiment is about the value penalty on the ant and policy regularisation on the walker.
     for family, regularisation in (("ant-fwd-back", "value"), ("walker-2d-params", "policy")):
         assert family in {data.family for data in get_experiment("q-divergence").data}
         config = get_algorithm("focal").Config(
-            **{k: v for k, v in training.read_preset("focal", "paper", family).items() if k not in training.OF_THE_RUN}
+            **{k: v for k, v in read_preset("focal", "paper", family).items() if k not in training.OF_THE_RUN}
         )
         assert config.regularisation == regularisation
 

@@ -80,7 +80,7 @@ def wheel(tmp_path_factory) -> list[str]:
 
 def test_the_wheel_is_typed_and_holds_all_of_the_package(wheel):
     assert "omrl/py.typed" in wheel
-    assert "omrl/presets.toml" in wheel
+    assert {"omrl/algorithms/focal.toml", "omrl/behaviour/presets.toml"} <= set(wheel)
     assert {str(path.relative_to(ROOT / "src")) for path in SOURCES} <= set(wheel)
 
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from omrl import stats
-from omrl.algorithms import get_algorithm
+from omrl.algorithms import get_algorithm, read_preset
 from omrl.experiments.definitions import experiments
 from omrl.experiments.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
-from omrl.training import read_preset
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOCAL, PAPER = RESULTS / "focal", RESULTS / "paper"

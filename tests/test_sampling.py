@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from omrl import sampling
+from omrl.algorithms.algorithm import BatchSpec
 from omrl.data import MetaDataset, Tensors
 from omrl.errors import OmrlError
 from omrl.sampling import MetaSampler, Normalisation, OnDisk, StreamedSampler, fits, make_sampler, next_actions
 
-SIZES = {"learners": 2, "meta_batch": 3, "batch_size": 40, "context_size": 15}
+ALL = BatchSpec(context_sets=2, next_actions=True, dense_rewards=True)
+SIZES = {"spec": ALL, "learners": 2, "meta_batch": 3, "batch_size": 40, "context_size": 15}
 ROW = ("obs", "act", "rew", "next_obs", "term", "rew_dense", "next_act", "has_next")
 
 
@@ -320,7 +322,7 @@ PLAIN = Normalisation(torch.zeros(2), torch.ones(2))
 
 
 def test_a_meta_batch_has_different_tasks_and_rows_of_its_own_task():
-    sampler = MetaSampler(tensors(), PLAIN, learners=3, meta_batch=3, batch_size=50, context_size=20)
+    sampler = MetaSampler(tensors(), PLAIN, spec=ALL, learners=3, meta_batch=3, batch_size=50, context_size=20)
     batch = sampler.draw(torch.Generator().manual_seed(0))
     task = batch["obs"][..., 0]
     assert task.shape == (3, 3, 50)
@@ -335,7 +337,7 @@ def test_a_meta_batch_has_different_tasks_and_rows_of_its_own_task():
 
 
 def test_fewer_tasks_than_the_meta_batch_give_more_rows_each():
-    sampler = MetaSampler(tensors(tasks=2), PLAIN, learners=1, meta_batch=4, batch_size=8, context_size=2)
+    sampler = MetaSampler(tensors(tasks=2), PLAIN, spec=ALL, learners=1, meta_batch=4, batch_size=8, context_size=2)
     assert sampler.draw(torch.Generator())["obs"].shape == (1, 2, 16, 2)
     assert sampler.transitions_per_update == 32
 
@@ -353,3 +355,97 @@ def test_normalisation_is_that_of_the_rows_without_the_padding():
     rows = torch.cat([data.obs[i, :n] for i, n in enumerate(data.length.tolist())])
     torch.testing.assert_close(found.mean, rows.mean(0))
     torch.testing.assert_close(found.std, rows.std(0))
+
+
+# -- what an algorithm asks for ----------------------------------------------------------------------------------------
+
+
+def samplers(dataset, spec, **changes):
+    """From memory and from disk."""
+    sizes = {**SIZES, "spec": spec, **changes}
+    for data in (dataset.to("cpu"), OnDisk(dataset)):
+        sampler = make_sampler(data, Normalisation.of(data), **sizes)
+        yield sampler, Normalisation.of(data)
+        sampler.close()
+
+
+def drawn_from(sampler, steps):
+    generator = torch.Generator().manual_seed(0)
+    for step in range(steps):
+        sampler.prepare(step)
+        yield {name: values.clone() for name, values in sampler.draw(generator).items()}
+
+
+ALWAYS = {"obs", "act", "rew", "next_obs", "term", "context", "task"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        (BatchSpec(), set()),
+        (BatchSpec(next_actions=True), {"next_act", "has_next"}),
+        (BatchSpec(dense_rewards=True), {"rew_dense"}),
+        (BatchSpec(other_tasks=True), {f"other.{name}" for name in ("obs", "act", "rew", "next_obs", "term")}),
+    ],
+)
+def test_a_batch_has_what_is_asked_for_and_nothing_else(dataset, spec, more):
+    for sampler, _ in samplers(dataset, spec):
+        batch = next(drawn_from(sampler, 1))
+        assert set(batch) == ALWAYS | more
+        assert batch["context"].shape == (2, 3, 1, 15, 3 + 2 + 1 + 3)
+
+
+@pytest.mark.parametrize("sets", [0, 1, 2, 3])
+def test_there_are_as_many_contexts_as_asked_for(dataset, sets):
+    for sampler, normalise in samplers(dataset, BatchSpec(context_sets=sets)):
+        batch = next(drawn_from(sampler, 1))
+        assert batch["context"].shape == (2, 3, sets, 15, 9)
+        task, _ = where({"obs": batch["context"]}, normalise)
+        assert (task == where(batch, normalise)[0][:, :, :1, None]).all()
+
+
+def test_a_third_context_changes_nothing_of_what_is_drawn_before_it(dataset):
+    """Numbers are drawn for rows first: an algorithm that asks for less sees the same rows of the same tasks."""
+    few, more = (next(drawn_from(next(samplers(dataset, BatchSpec(context_sets=n)))[0], 1))["task"] for n in (1, 3))
+    assert torch.equal(few, more)
+
+
+@pytest.mark.parametrize("size", [1, 4, 15, 40])
+def test_consecutive_contexts_follow_an_episode(dataset, size):
+    """Against the log itself, read row by row."""
+    logged = {task.name: dataset.rows(task.name) for task in dataset.tasks}
+    names = [task.name for task in dataset.tasks]
+    for sampler, normalise in samplers(dataset, BatchSpec(context_sets=2, consecutive=True), context_size=size):
+        begun = set()
+        for batch in drawn_from(sampler, 40):
+            task, row = where({"obs": batch["context"]}, normalise)
+            for t, rows in zip(task.flatten(0, 2).tolist(), row.flatten(0, 2).tolist(), strict=True):
+                assert len(set(t)) == 1
+                episode = logged[names[t[0]]]["episode"]
+                own = np.flatnonzero(episode == episode[rows[0]])
+                # From where it begins, in order; a short episode is gone through again.
+                start = rows[0] - own[0]
+                np.testing.assert_array_equal(rows, own[0] + (start + np.arange(size)) % len(own))
+                assert start + size <= len(own) or len(own) < size
+                begun.add((t[0], rows[0]))
+            rows_task, _ = where(batch, normalise)
+            assert (rows_task == task[:, :, :1, 0]).all()
+        longest = max(np.bincount(log["episode"]).max() for log in logged.values())
+        assert len(begun) > (20 if size < longest else 10)  # they begin in many places
+
+
+def test_rows_of_other_tasks_are_of_another_one_and_all_of_them_are_met(dataset):
+    for sampler, normalise in samplers(dataset, BatchSpec(other_tasks=True)):
+        met = set()
+        for batch in drawn_from(sampler, 60):
+            task, _ = where(batch, normalise)
+            other, row = where({"obs": batch["other.obs"]}, normalise)
+            assert other.shape == task.shape
+            assert (other == other[..., :1]).all() and (other != task).all()
+            met |= set(zip(task[..., 0].flatten().tolist(), other[..., 0].flatten().tolist(), strict=True))
+            name = {0: "a", 1: "b", 2: "c", 3: "d"}[int(other[0, 0, 0])]
+            rewards = dataset.rows(name)["rewards"][row[0, 0].numpy()]
+            np.testing.assert_allclose(batch["other.rew"][0, 0], rewards, rtol=1e-6)
+            acts = dataset.rows(name)["actions"][row[0, 0].numpy()]
+            np.testing.assert_allclose(batch["other.act"][0, 0], acts / [5, 10] - 1, rtol=1e-5, atol=1e-5)
+        assert len(met) == 4 * 3

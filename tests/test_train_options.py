@@ -230,7 +230,7 @@ def test_flags_stand_above_the_config(command, finished, own_logs):
     config = ["--config", str(finished / "config.json")]
     found, hyperparameters = command(*config)
     assert (found.seeds, found.seed, found.steps, found.max_rows, found.level) == (2, 5, 4, 70, "mixed")
-    assert hyperparameters == training._build_config(FOCALConfig, Run.open(finished).config["hyperparameters"])
+    assert hyperparameters == FOCALConfig(**Run.open(finished).config["hyperparameters"])
     changed, other = command(
         *config, *["--steps", "9", "--seed", "0", "--no-coupled", "--gamma", "0.6", "--hidden", "4"]
     )
@@ -285,7 +285,7 @@ def test_a_dry_run_prints_the_config_and_leaves_nothing(data, tmp_path, capsys):
     [
         ({"algorithm": "nope"}, "no algorithm 'nope';"),
         ({"algorithm": "focall"}, "no algorithm 'focall' .did you mean 'focal'"),
-        ({"algorithm": "os:path"}, "'os:path' is not an algorithm: it has no Config and no build"),
+        ({"algorithm": "os:path"}, "'os:path' is not an omrl.Algorithm: it has no Config, Nets, act"),
         ({"algorithm": "no.module:Thing"}, "cannot be loaded"),
         ({"algorithm": "omrl.training:Thing"}, "cannot be loaded"),
         ({"preset": "nope"}, "no preset 'nope' for sparse-point-robot; it has paper"),

@@ -11,6 +11,7 @@ import torch
 import tune
 
 from omrl import training
+from omrl.algorithms import read_preset
 from omrl.data import MetaDataset
 from omrl.families import FAMILIES
 from omrl.run import Run
@@ -47,7 +48,7 @@ def test_every_row_has_six_trials_over_two_numbers_and_a_preset_of_equal_length_
     for algorithm, preset, trials in tune.ROWS.values():
         assert len({json.dumps(trial) for trial in trials}) == len(trials) == 6
         assert len(tune.axes(trials)) == 2
-        steps = {training.read_preset(algorithm, preset, family)["steps"] for family in FAMILIES}
+        steps = {read_preset(algorithm, preset, family)["steps"] for family in FAMILIES}
         assert steps == {20_000}
 
 

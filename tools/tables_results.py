@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tables_markdown import interval, number, table
 
-from omrl.training import read_preset
+from omrl.algorithms import read_preset
 
 
 def behaviour(figures: Any) -> str:

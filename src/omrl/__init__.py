@@ -10,6 +10,7 @@ from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
     from omrl.behaviour.collect import collect
     from omrl.data import MetaDataset
     from omrl.errors import OmrlError
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from omrl.families import FAMILIES, Task, TaskFamily
     from omrl.policy import load
     from omrl.reporting import report
+    from omrl.schema import settings
     from omrl.training import train
 
 __version__ = "0.1.0"
 __all__ = [
     "FAMILIES",
+    "Algorithm",
+    "BatchSpec",
+    "MetaConfig",
     "MetaDataset",
     "OmrlError",
     "Task",
@@ -30,11 +35,15 @@ __all__ = [
     "evaluate",
     "load",
     "report",
+    "settings",
     "train",
 ]
 
 _HOME = {
     "FAMILIES": "omrl.families",
+    "Algorithm": "omrl.algorithms.algorithm",
+    "BatchSpec": "omrl.algorithms.algorithm",
+    "MetaConfig": "omrl.algorithms.algorithm",
     "MetaDataset": "omrl.data",
     "OmrlError": "omrl.errors",
     "Task": "omrl.families",
@@ -43,6 +52,7 @@ _HOME = {
     "evaluate": "omrl.evaluation",
     "load": "omrl.policy",
     "report": "omrl.reporting",
+    "settings": "omrl.schema",
     "train": "omrl.training",
 }
 

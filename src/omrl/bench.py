@@ -21,6 +21,7 @@ from tyro.conf import Positional
 if TYPE_CHECKING:
     import torch
 
+    from omrl.algorithms.algorithm import BatchSpec, MetaConfig
     from omrl.sampling import MetaSampler
 
 TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
@@ -90,12 +91,13 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     kind = get_algorithm(name)
     names = {field.name for field in fields(kind.Config)}
     has_g = "g_steps" in names
-    config = kind.Config(**{k: v for k, v in {"g_steps": g_steps, "half": args.half}.items() if k in names})
+    changes: dict[str, Any] = {"half": args.half, **({"g_steps": g_steps} if has_g else {})}
+    config = kind.Config(**changes)
     mode = args.mode or (on_cpu(config, seeds, LONG)["mode"] if device == "cpu" else None)
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, mode)
-    sampler = _sampler(config, seeds, device)
+    sampler = _sampler(config, algorithm.batch_spec, seeds, device)
     # What an algorithm has learnt before takes the same time whatever it is.
-    frozen = untrained(algorithm.stages("reward"), seeds, TASKS, device) if hasattr(algorithm, "stages") else {}
+    frozen = untrained(algorithm.stages("reward"), seeds, TASKS, device)
 
     def draw(generator: torch.Generator) -> Any:
         batch = sampler.draw(generator)
@@ -128,7 +130,7 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     }
 
 
-def _sampler(config: Any, seeds: int, device: str) -> MetaSampler:
+def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> MetaSampler:
     """Random data of the right shapes, as training holds it."""
     import torch
 
@@ -152,7 +154,7 @@ def _sampler(config: Any, seeds: int, device: str) -> MetaSampler:
         length=torch.full((TASKS,), ROWS, device=device),
     )
     sizes = {"meta_batch": config.meta_batch, "batch_size": config.batch_size, "context_size": config.context_size}
-    return MetaSampler(data, Normalisation.of(data), learners=seeds, **sizes)
+    return MetaSampler(data, Normalisation.of(data), spec=spec, learners=seeds, **sizes)
 
 
 def _products(step: Callable[[], object]) -> list[tuple[Any, tuple[torch.Tensor, ...]]]:

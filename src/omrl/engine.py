@@ -65,9 +65,10 @@ class Population:
 
     `learners` are P modules of one architecture; their initial weights may differ or be equal. `learning_rate` maps a
     parameter name or prefix to its rate ("" is the default). `targets` names the children that have a slowly moving
-    copy, which the loss receives under the same names. Parameters named in `plain` move by plain gradient descent
-    instead of Adam: for a multiplier whose step should be in proportion to what it watches. Each of `before` is the
-    name of a child and a loss that trains this child alone, on a batch of its own, before `loss` trains everything.
+    copy, which the loss receives under the same names. Parameters named in `plain_descent` move by plain gradient
+    descent instead of Adam: for a multiplier whose step should be in proportion to what it watches. Each of
+    `child_steps` is the name of a child and a loss that trains this child alone, on a batch of its own, before `loss`
+    trains everything.
     With `half` the losses get the networks' weights in bfloat16; what is trained and kept are those in single
     precision. `room` rounds the widths of networks up inside the engine, with zeros that stay zeros: nobody sees it
     in `params` or `state`.
@@ -80,8 +81,8 @@ class Population:
         *,
         learning_rate: Mapping[str, float],
         targets: Sequence[str] = (),
-        plain: Sequence[str] = (),
-        before: Sequence[tuple[str, Loss]] = (),
+        plain_descent: Sequence[str] = (),
+        child_steps: Sequence[tuple[str, Loss]] = (),
         tau: float = 0.005,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -120,7 +121,7 @@ class Population:
         self.params = self._asked_views(self._flat)
         for name, view in self.params.items():
             view.copy_(torch.stack([dict(m.named_parameters())[name].detach() for m in learners]))
-            self._plain[self._slots[name][0] : self._end(name)] = name in plain
+            self._plain[self._slots[name][0] : self._end(name)] = name in plain_descent
         self.set_rates([learning_rate])
         self._target_flat = self._flat[:, :target_width].clone()
         self.targets = self._asked_views(self._target_flat)
@@ -134,8 +135,8 @@ class Population:
             self._read_targets |= {name: view for name, view in low.items() if name in of_networks}
 
         # Several steps of one child share a loss: it is compiled once.
-        parts = {key: self._part(*key) for key in [*before, ("", loss)]}
-        self._parts = [parts[key] for key in [*before, ("", loss)]]
+        parts = {key: self._part(*key) for key in [*child_steps, ("", loss)]}
+        self._parts = [parts[key] for key in [*child_steps, ("", loss)]]
 
     def set_rates(self, learning_rates: Sequence[Mapping[str, float]]) -> None:
         """Step sizes by parameter name or prefix: one table for all learners, or one for each; before any step."""

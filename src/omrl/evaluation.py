@@ -229,7 +229,7 @@ def logged(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict
                 "action_error": (own - act).square().mean((1, 2)).sqrt(),
                 "constant_error": (usual - act).square().mean().sqrt().expand(len(own)),
             }
-            if hasattr(algorithm, "q"):
+            if algorithm.has_values:
                 values["q_logged"] = vmap(algorithm.q, in_dims=(0, None, 0, None))(params, obs, z, act)
                 values["q_policy"] = vmap(algorithm.q, in_dims=(0, None, 0, 0))(params, obs, z, own)
         for name, value in values.items():

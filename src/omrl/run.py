@@ -33,6 +33,14 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.files import replacing, write_json, write_rows, write_tensors
 
+# What runs drew for every algorithm before each said what it reads: they go on with it.
+FIRST_BATCHES = {
+    "context_sets": 2,
+    "consecutive": False,
+    "next_actions": True,
+    "dense_rewards": True,
+    "other_tasks": False,
+}
 METRICS = ("step", "transitions", "seed", "name", "value")
 
 
@@ -53,8 +61,9 @@ class Run:
         if (folder / "config.json").is_file():
             run = cls.open(folder)
             known = json.loads(json.dumps(dict(defaults or {}))) | run.config["hyperparameters"]
-            # How a CPU computes is no part of what a run is: it may go on elsewhere.
-            before = {**run.config, "hyperparameters": known, "cpu": config.get("cpu")}
+            before = {"batch": FIRST_BATCHES, **run.config, "hyperparameters": known}
+            # How a CPU computes is no part of what a run is, which may go on elsewhere; nor is a name for its values.
+            before |= {name: config[name] for name in ("cpu", "preset") if name in config}
             if before != config:
                 differences = _differences(before, config)
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")

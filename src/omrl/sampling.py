@@ -1,4 +1,4 @@
-"""Meta-batches: for every learner some tasks, for every task rows for actor and critic and two context sets.
+"""Meta-batches: for every learner some tasks, for every task rows and contexts, as an algorithm's BatchSpec asks.
 
 `MetaSampler` draws from data that lies on the device, `StreamedSampler` from files that need not fit into memory.
 """
@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from omrl.algorithms.algorithm import BatchSpec
 from omrl.data import MetaDataset, Tensors
 from omrl.data.arrays import Arrays, episode_starts, to_unit
 
@@ -28,6 +30,8 @@ SHARE = 1 / 3
 # let a disk answer several requests at a time.
 AHEAD = 8
 CHUNK_ROWS = 65_536
+# What a batch has of the rows of other tasks.
+OF_OTHERS = ("obs", "act", "rew", "next_obs", "term")
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Sampler:
         obs_dim: int,
         act_dim: int,
         *,
+        spec: BatchSpec,
         learners: int,
         meta_batch: int,
         batch_size: int,
@@ -71,10 +76,12 @@ class Sampler:
     ) -> None:
         self.learners, self.meta_batch = learners, min(meta_batch, tasks)
         self.batch_size = batch_size * meta_batch // self.meta_batch
-        self.context_size = context_size
+        self.spec, self.context_size = spec, context_size
         self._widths = {"obs": obs_dim, "act": act_dim, "rew": 1, "next_obs": obs_dim}
         self._context_width = sum(self._widths.values())  # a context is (s, a, r, s')
-        self._widths |= {"term": 1, "rew_dense": 1, "next_act": act_dim, "has_next": 1}
+        self._widths |= {"term": 1}
+        self._widths |= {"rew_dense": 1} if spec.dense_rewards else {}
+        self._widths |= {"next_act": act_dim, "has_next": 1} if spec.next_actions else {}
 
     @property
     def transitions_per_update(self) -> int:
@@ -89,9 +96,14 @@ class Sampler:
 
     @property
     def _packed_shape(self) -> tuple[int, int, int, int]:
-        """[P, M, B + 2 C, width] of the packed rows of one meta-batch."""
-        count = self.batch_size + 2 * self.context_size
+        """[P, M, B + sets C, width] of the packed rows of one meta-batch, and B more for those of other tasks."""
+        count = self.batch_size * (2 if self.spec.other_tasks else 1) + self.spec.context_sets * self.context_size
         return self.learners, self.meta_batch, count, sum(self._widths.values())
+
+    @property
+    def _picks(self) -> int:
+        """Random places of a task that its rows and contexts are taken from: a stretch of an episode needs one."""
+        return self.batch_size + self.spec.context_sets * (1 if self.spec.consecutive else self.context_size)
 
     def _columns(self, packed: Tensor) -> dict[str, Tensor]:
         """Views of packed rows [..., width] by name: rew, term, rew_dense and has_next without the last axis."""
@@ -100,19 +112,23 @@ class Sampler:
         return {name: part[..., 0] if name in scalars else part for name, part in parts}
 
     def _meta_batch(self, packed: Tensor) -> dict[str, Tensor]:
-        """Rows [P, M, B, dim] by name, context [P, M, 2, C, (s, a, r, s')]; of packed rows [P, M, B + 2 C, width]."""
-        rows, context = torch.split(packed, [self.batch_size, 2 * self.context_size], dim=2)
-        sets = (self.learners, self.meta_batch, 2, self.context_size, self._context_width)
-        return {**self._columns(rows), "context": context[..., : self._context_width].reshape(sets)}
+        """Of packed rows: rows [P, M, B, dim] by name, context [P, M, sets, C, (s, a, r, s')]."""
+        sets = (self.learners, self.meta_batch, self.spec.context_sets, self.context_size, self._context_width)
+        sizes = [self.batch_size, sets[2] * sets[3]]
+        rows, context, others = torch.split(packed, [*sizes, packed.shape[2] - sum(sizes)], dim=2)
+        found = {**self._columns(rows), "context": context[..., : self._context_width].reshape(sets)}
+        if self.spec.other_tasks:
+            found |= {f"other.{name}": value for name, value in self._columns(others).items() if name in OF_OTHERS}
+        return found
 
 
 class MetaSampler(Sampler):
     """The training tasks' data on the device, packed so that one gather fetches a row, and how to draw from it."""
 
-    def __init__(self, data: Tensors, normalise: Normalisation, **sizes: int) -> None:
-        """`sizes` are learners, meta_batch, batch_size and context_size."""
+    def __init__(self, data: Tensors, normalise: Normalisation, **how: Any) -> None:
+        """`how` are spec, learners, meta_batch, batch_size and context_size."""
         tasks, self._longest, obs_dim = data.obs.shape
-        super().__init__(tasks, obs_dim, data.act.shape[-1], **sizes)
+        super().__init__(tasks, obs_dim, data.act.shape[-1], **how)
         self._length = data.length.float()
         self._rows = torch.empty(tasks * self._longest, self._packed_shape[-1], device=data.obs.device)
         # Column by column, so that no more than one of them exists twice.
@@ -122,19 +138,33 @@ class MetaSampler(Sampler):
         column["rew"].copy_(data.rew)
         column["next_obs"].copy_(normalise(data.next_obs))
         column["term"].copy_(data.term)
-        column["rew_dense"].copy_(data.rew if data.rew_dense is None else data.rew_dense)
-        next_act, has_next = next_actions(data)
-        column["next_act"].copy_(next_act)
-        column["has_next"].copy_(has_next)
+        if self.spec.dense_rewards:
+            column["rew_dense"].copy_(data.rew if data.rew_dense is None else data.rew_dense)
+        if self.spec.next_actions:
+            next_act, has_next = next_actions(data)
+            column["next_act"].copy_(next_act)
+            column["has_next"].copy_(has_next)
+        if self.spec.consecutive:
+            self._episode = torch.stack(episodes_of(data), dim=-1)  # [task, row, (first row, rows)]
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """A meta-batch: rows [P, M, B, dim] by name, context [P, M, 2, C, (s, a, r, s')], which task [P, M]."""
-        device, shape = self._rows.device, self._packed_shape
-        scores = torch.rand(self.learners, len(self._length), generator=generator, device=device)
+        """A meta-batch, as the spec says."""
+        device, (learners, picked, _, _) = self._rows.device, self._packed_shape
+        uniform = partial(torch.rand, generator=generator, device=device)
+        scores = uniform((learners, len(self._length)))
         tasks = scores.topk(self.meta_batch, dim=1).indices[..., None]  # [P, M, 1]
-        uniform = torch.rand(shape[:-1], generator=generator, device=device)
-        packed = self._rows[tasks * self._longest + (uniform * self._length[tasks]).long()]
-        return {**self._meta_batch(packed), "task": tasks[..., 0]}
+        places = (uniform((learners, picked, self._picks)) * self._length[tasks]).long()
+        if self.spec.consecutive:
+            rows, starts = torch.split(places, [self.batch_size, self.spec.context_sets], dim=2)
+            first, count = self._episode[tasks, starts].unbind(-1)
+            places = torch.cat([rows, stretch(starts, first, count, self.context_size).flatten(2)], dim=2)
+        flat = tasks * self._longest + places
+        if self.spec.other_tasks:
+            away = 1 + (uniform((learners, picked, 1)) * (len(self._length) - 1)).long()
+            other = (tasks + away) % len(self._length)
+            others = (uniform((learners, picked, self.batch_size)) * self._length[other]).long()
+            flat = torch.cat([flat, other * self._longest + others], dim=2)
+        return {**self._meta_batch(self._rows[flat]), "task": tasks[..., 0]}
 
 
 class StreamedSampler(Sampler):
@@ -144,9 +174,9 @@ class StreamedSampler(Sampler):
     `draws` says how often one update calls `draw`.
     """
 
-    def __init__(self, data: OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **sizes: int) -> None:
-        """`sizes` are learners, meta_batch, batch_size and context_size."""
-        super().__init__(len(data.tasks), data.obs_dim, data.act_dim, **sizes)
+    def __init__(self, data: OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **how: Any) -> None:
+        """`how` are spec, learners, meta_batch, batch_size and context_size."""
+        super().__init__(len(data.tasks), data.obs_dim, data.act_dim, **how)
         self._data, self._seed = data, seed
         self._mean, self._std = normalise.mean.cpu().numpy(), normalise.std.cpu().numpy()
         self._lengths = np.array([task.length for task in data.tasks])
@@ -183,20 +213,39 @@ class StreamedSampler(Sampler):
         rng = np.random.default_rng([self._seed, step])
         packed = torch.empty(self._packed.shape, pin_memory=self._packed.is_cuda)
         batches = packed.shape[:2]  # [draw, P]
-        tasks = rng.random((*batches, len(self._lengths))).argsort(axis=-1)[..., : self.meta_batch, None]
-        positions = (rng.random(packed.shape[:-1]) * self._lengths[tasks]).astype(np.int64)
+        count = len(self._lengths)
+        tasks = rng.random((*batches, count)).argsort(axis=-1)[..., : self.meta_batch, None]
+        places = (rng.random((*packed.shape[:3], self._picks)) * self._lengths[tasks]).astype(np.int64)
+        if self.spec.consecutive:
+            starts = places[..., self.batch_size :]
+            episodes = np.empty((2, *starts.shape), dtype=np.int64)
+            for place in np.ndindex(starts.shape[:3]):
+                episodes[(slice(None), *place)] = self._data.tasks[tasks[place][0]].episode_at(starts[place])
+            start, first, rows = (torch.from_numpy(values) for values in (starts, *episodes))
+            contexts = stretch(start, first, rows, self.context_size).flatten(3).numpy()
+            places = np.concatenate([places[..., : self.batch_size], contexts], axis=-1)
+        sources = [(tasks, places)]
+        if self.spec.other_tasks:
+            other = (tasks + 1 + (rng.random(tasks.shape) * (count - 1)).astype(np.int64)) % count
+            others = (rng.random((*packed.shape[:3], self.batch_size)) * self._lengths[other]).astype(np.int64)
+            sources.append((other, others))
         column = {name: view.numpy() for name, view in self._columns(packed).items()}
-        for place in np.ndindex(packed.shape[:3]):
-            self._data.tasks[tasks[place][0]].read(
-                positions[place], {name: values[place] for name, values in column.items()}, self.batch_size
-            )
+        begin = 0
+        for of, positions in sources:
+            part = slice(begin, begin + positions.shape[-1])
+            begin = part.stop
+            for place in np.ndindex(packed.shape[:3]):
+                self._data.tasks[of[place][0]].read(
+                    positions[place], {name: values[place][part] for name, values in column.items()}, self.batch_size
+                )
         for name in ("obs", "next_obs"):
             column[name] -= self._mean
             column[name] /= self._std
         to_unit(column["act"], self._data.low, self._data.high)
-        scored = (..., slice(self.batch_size), slice(None))
-        to_unit(column["next_act"][scored], self._data.low, self._data.high)
-        column["next_act"][scored] *= column["has_next"][scored[:-1]][..., None]
+        if self.spec.next_actions:
+            scored = (..., slice(self.batch_size), slice(None))
+            to_unit(column["next_act"][scored], self._data.low, self._data.high)
+            column["next_act"][scored] *= column["has_next"][scored[:-1]][..., None]
         return packed, torch.from_numpy(tasks[..., 0])
 
 
@@ -218,6 +267,11 @@ class TaskRows:
         episode = self.starts.searchsorted(positions, side="right") - 1
         return positions + self.offsets.take(episode), positions + 1 < self.starts.take(episode + 1)
 
+    def episode_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of the episodes that rows are in, the first row and the number of rows."""
+        episode = self.starts.searchsorted(positions, side="right") - 1
+        return self.starts.take(episode), np.diff(self.starts).take(episode)
+
     def read(self, positions: NDArray[np.int64], column: dict[str, NDArray[Any]], scored: int) -> None:
         """Fill columns as logged; those that contexts do not have, for the first `scored` rows alone."""
         arrays = self.arrays
@@ -229,9 +283,11 @@ class TaskRows:
         column["next_obs"][:] = arrays["next_observations"].take(rows, axis=0)
         rows, follows = rows[:scored], follows[:scored]
         column["term"][:scored] = arrays["terminations"].take(rows)
-        column["rew_dense"][:scored] = arrays.get("rewards_dense", arrays["rewards"]).take(rows)
-        column["next_act"][:scored] = arrays["actions"].take(rows + follows, axis=0)
-        column["has_next"][:scored] = follows
+        if "rew_dense" in column:
+            column["rew_dense"][:scored] = arrays.get("rewards_dense", arrays["rewards"]).take(rows)
+        if "next_act" in column:
+            column["next_act"][:scored] = arrays["actions"].take(rows + follows, axis=0)
+            column["has_next"][:scored] = follows
 
 
 class OnDisk:
@@ -279,12 +335,12 @@ def _task_rows(view: MetaDataset, name: str, max_rows: int | None) -> TaskRows:
 
 
 def make_sampler(
-    data: Tensors | OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **sizes: int
+    data: Tensors | OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **how: Any
 ) -> MetaSampler | StreamedSampler:
     """The sampler for data in memory, or for data on disk, where `seed` decides the batches of each update's draws."""
     if isinstance(data, OnDisk):
-        return StreamedSampler(data, normalise, seed=seed, draws=draws, **sizes)
-    return MetaSampler(data, normalise, **sizes)
+        return StreamedSampler(data, normalise, seed=seed, draws=draws, **how)
+    return MetaSampler(data, normalise, **how)
 
 
 def fits(view: MetaDataset, max_rows: int | None, device: str | torch.device) -> bool:
@@ -314,6 +370,30 @@ def _free_host_memory() -> float:
 def _filled(data: Tensors) -> Tensor:
     """[task, transition] true where there is a row."""
     return torch.arange(data.obs.shape[1], device=data.length.device) < data.length[:, None]
+
+
+def stretch(start: Tensor, first: Tensor, rows: Tensor, size: int) -> Tensor:
+    """Places [..., size] of rows that follow one another, from `start` on or from as late as the episode allows.
+
+    The episode begins at row `first` and has so many `rows`; where these are fewer than `size`, it begins again.
+    """
+    into = torch.minimum(start - first, (rows - size).clamp(min=0))
+    steps = torch.arange(size, device=start.device)
+    return first[..., None] + (into[..., None] + steps) % rows[..., None]
+
+
+def episodes_of(data: Tensors) -> tuple[Tensor, Tensor]:
+    """Of every row's episode the first row and the number of rows, both [task, row]."""
+    tasks, longest = data.episode.shape
+    place = torch.arange(longest, device=data.episode.device).expand(tasks, -1)
+    begins = torch.ones_like(data.episode, dtype=torch.bool)
+    begins[:, 1:] = data.episode[:, 1:] != data.episode[:, :-1]
+    begins |= place >= data.length[:, None]  # what only fills up is no part of the last episode
+    first = torch.where(begins, place, 0).cummax(dim=1).values
+    after = torch.where(begins, place, longest).roll(-1, dims=1)
+    after[:, -1] = longest
+    end = after.flip(1).cummin(dim=1).values.flip(1)
+    return first, end - first
 
 
 def next_actions(data: Tensors) -> tuple[Tensor, Tensor]:

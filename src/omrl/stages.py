@@ -24,6 +24,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from omrl.algorithms.algorithm import BatchSpec
 from omrl.data import Tensors
 from omrl.engine import Batch, Loss, Params, Population
 from omrl.errors import OmrlError
@@ -55,6 +56,8 @@ class Stage:
     steps: int
     targets: tuple[str, ...] = ()
     tau: float = 0.005
+    dense_rewards: bool = False
+    """Whether the batch has rew_dense too."""
 
 
 def by_task(batch: Params) -> dict[str, Tensor]:
@@ -110,8 +113,9 @@ def _learn(
         seed=seeds[0],
         device=device,
     )
+    spec = BatchSpec(context_sets=0, dense_rewards=stage.dense_rewards)
     sizes = {"learners": len(seeds), "meta_batch": tasks, "batch_size": stage.batch_size, "context_size": 0}
-    sampler = make_sampler(data, normalise, seed=seeds[0], **sizes)
+    sampler = make_sampler(data, normalise, spec=spec, seed=seeds[0], **sizes)
 
     def draw(generator: torch.Generator) -> tuple[Batch, Batch]:
         batch = by_task(sampler.draw(generator))

@@ -12,19 +12,18 @@ import json
 import shutil
 import sys
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tyro
 from tyro.conf import FlagCreatePairsOff, Positional
 
-from omrl.algorithms import get_algorithm
+from omrl import schema
+from omrl.algorithms import get_algorithm, read_preset
 from omrl.data import MetaDataset, Tensors
 from omrl.data.arrays import to_unit
 from omrl.errors import OmrlError
@@ -33,7 +32,8 @@ from omrl.policy import CONTEXT
 if TYPE_CHECKING:
     import torch
 
-    from omrl.engine import Mode, Population
+    from omrl.algorithms.algorithm import Algorithm, MetaConfig
+    from omrl.engine import Batch, Mode, Population
     from omrl.looking import Looks
     from omrl.policy import Policy
     from omrl.run import Run
@@ -62,8 +62,8 @@ class Train:
     """The meta-dataset."""
     out: Path
     """Folder of the run."""
-    preset: str = "paper"
-    """Named hyperparameters for the data's family; one's own logs start from the algorithm's defaults."""
+    preset: str | None = None
+    """Named hyperparameters for the data's family; `paper` if left out. One's own logs start from the defaults."""
     config: Path | None = None
     """A run's config.json to start from instead of a preset."""
     seeds: int = 3
@@ -96,24 +96,17 @@ class Train:
 
 def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> Run | None:
     """Step 3 from Python: takes what the command takes, the algorithm's hyperparameters included."""
-    kind = get_algorithm(algorithm)
     own = {field.name for field in fields(Train)}
     given = {name: value for name, value in options.items() if name in own}
     if given.get("config") is not None:
         given["config"] = Path(given["config"])
     changes = {name: value for name, value in options.items() if name not in own}
-    unknown = sorted(changes.keys() - {field.name for field in fields(kind.Config)})
-    if unknown:
-        raise OmrlError(f"{algorithm} has no {', '.join(unknown)}.")
     start, hyperparameters = starting_point(replace(Train(algorithm, Path(data), Path(out)), **given))
-    for name, choices in _choices(kind.Config).items():
-        if changes.get(name, choices[0]) not in choices:
-            raise OmrlError(f"{name} cannot be {changes[name]!r}; it is one of {', '.join(choices)}.")
     # What was given stands above what the preset says.
-    return run(replace(start, **given), replace(hyperparameters, **changes))
+    return run(replace(start, **given), schema.changed(hyperparameters, changes, algorithm))
 
 
-def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, Any]:
+def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, MetaConfig]:
     """The command line of `omrl train ALGORITHM`: what to run, and the algorithm's hyperparameters.
 
     Where a flag is left out, the value is that of the preset or of the run that `--config` names.
@@ -123,7 +116,7 @@ def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, Any]:
     @dataclass(frozen=True)
     class Source:
         data: Path | None = None
-        preset: str = "paper"
+        preset: str | None = None
         config: Path | None = None
 
     both = make_dataclass(
@@ -139,18 +132,13 @@ def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, Any]:
     return found.train, found.hyperparameters
 
 
-def starting_point(args: Train) -> tuple[Train, Any]:
+def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     """The arguments with what a preset or another run's config says, and its hyperparameters."""
     kind = get_algorithm(args.algorithm)
     if args.config is None:
-        dataset = MetaDataset.open(args.data)
-        if dataset.family is None and args.preset != Train.preset:
-            raise OmrlError(
-                f"{args.data} is of no family, and presets are of families: leave out --preset {args.preset}."
-            )
-        values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
+        values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, MetaDataset.open(args.data).family)
         same = {name: values.pop(name) for name in OF_THE_RUN if name in values}
-        return replace(args, **same), _build_config(kind.Config, values)
+        return replace(args, **same), schema.read(kind.Config, values, f"The preset of {args.algorithm}")
     if not args.config.is_file():
         raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
@@ -162,14 +150,14 @@ def starting_point(args: Train) -> tuple[Train, Any]:
         raise OmrlError(f"{args.config} is not the config.json of a run ({reason}).") from error
     if algorithm != args.algorithm:
         raise OmrlError(f"{args.config} is of {algorithm}, not of {args.algorithm}.")
-    return replace(args, **same), _build_config(kind.Config, values)
+    return replace(args, **same), schema.read(kind.Config, values, args.config)
 
 
-def run(args: Train, hyperparameters: Any) -> Run | None:
+def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     """Train, or go on with training."""
     from omrl.compiling import loading_beside
     from omrl.devices import choose_device, limited_threads, on_cpu
-    from omrl.run import Run
+    from omrl.run import FIRST_BATCHES, Run
     from omrl.sampling import OnDisk, fits
 
     for name in ("seeds", "steps", "max_rows", "log_every", "save_every", "threads"):
@@ -181,13 +169,17 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
     dataset = MetaDataset.open(args.data)
     level = dataset.level(args.level or "mixed")
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
-    if getattr(hyperparameters, "dense_reward", False) and "rewards_dense" not in view.rows(0):
+    algorithm = _algorithm(args, hyperparameters, dataset)
+    dense = [stage.dense_rewards for stage in algorithm.stages(dataset.manifest.varies)]
+    if any([algorithm.batch_spec.dense_rewards, *dense]) and "rewards_dense" not in view.rows(0):
         raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
     there = (args.out / "config.json").is_file()
     # A run goes on as it began, however much memory is free now.
     begun = Run.open(args.out).config if there and not args.force else {}
     stream = begun["stream"] if begun else not fits(view, args.max_rows, device)
     config = run_config(replace(args, stream=args.stream or stream), hyperparameters, dataset)
+    if begun:
+        config["batch"] = begun.get("batch", FIRST_BATCHES)
     if device == "cpu":
         config["cpu"] = begun.get("cpu") or on_cpu(hyperparameters, args.seeds, args.steps, args.threads)
     if args.dry_run:
@@ -208,7 +200,7 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
     return folder
 
 
-def run_config(args: Train, hyperparameters: Any, dataset: MetaDataset) -> dict[str, Any]:
+def run_config(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> dict[str, Any]:
     """What a run's config.json says: all that decides its result."""
     return {
         "algorithm": args.algorithm,
@@ -227,19 +219,26 @@ def run_config(args: Train, hyperparameters: Any, dataset: MetaDataset) -> dict[
         "steps": args.steps,
         "stream": args.stream,
         "cpu": None,
+        "batch": asdict(_algorithm(args, hyperparameters, dataset).batch_spec),
     }
 
 
+def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[Any]:
+    kind = get_algorithm(args.algorithm)
+    _, algorithm = kind.build(dataset.observation_dim, dataset.action_dim, hyperparameters, [args.seed])
+    return algorithm
+
+
 def populate(
-    kind: Any,
+    kind: type[Algorithm[Any]],
     obs_dim: int,
     act_dim: int,
-    config: Any,
+    config: MetaConfig,
     seeds: Sequence[int],
     device: str,
     mode: Mode | None = None,
     room: int | None = None,
-) -> tuple[Any, Population]:
+) -> tuple[Algorithm[Any], Population]:
     """An algorithm, and one learner of it per seed; `mode` and `room` are the engine's own choice if left out."""
     from omrl.engine import Population
 
@@ -249,13 +248,13 @@ def populate(
         algorithm.loss,
         learning_rate=algorithm.learning_rate,
         targets=algorithm.targets,
-        plain=algorithm.plain,
-        before=algorithm.before,
-        tau=getattr(config, "tau", 0.0),  # what has no target networks needs none
+        plain_descent=algorithm.plain_descent,
+        child_steps=algorithm.child_steps,
+        tau=algorithm.tau,
         seed=seeds[0],
         device=device,
         mode=mode,
-        half=getattr(config, "half", False),
+        half=config.half,
         room=room,
     )
     return algorithm, population
@@ -279,7 +278,7 @@ class Trained:
         self.action_low = np.array(config["action_low"], np.float32)
         self.action_high = np.array(config["action_high"], np.float32)
         kind = get_algorithm(config["algorithm"])
-        self.hyperparameters = _build_config(kind.Config, config["hyperparameters"])
+        self.hyperparameters = schema.read(kind.Config, config["hyperparameters"], run.folder / "config.json")
         seeds = range(config["seed"], config["seed"] + config["seeds"])
         self.algorithm, self.population = populate(
             kind, self.obs_dim, self.act_dim, self.hyperparameters, seeds, device, mode
@@ -340,6 +339,8 @@ class Learner(Trained):
         unseen: MetaDataset | None = None,
         mode: Mode | None = None,
     ) -> None:
+        from omrl.algorithms.algorithm import BatchSpec
+        from omrl.run import FIRST_BATCHES
         from omrl.sampling import Normalisation, make_sampler
 
         super().__init__(run, device, mode)
@@ -351,7 +352,8 @@ class Learner(Trained):
             data,
             self.normalise,
             seed=run.config["seed"],
-            draws=len(self.algorithm.before) + 1,
+            draws=len(self.algorithm.child_steps) + 1,
+            spec=BatchSpec(**run.config.get("batch", FIRST_BATCHES)),
             learners=self.population.size,
             meta_batch=self.hyperparameters.meta_batch,
             batch_size=self.hyperparameters.batch_size,
@@ -364,8 +366,8 @@ class Learner(Trained):
         """Learn what the algorithm needs to have learnt before, unless the run's folder has it: see `omrl.stages`."""
         from omrl.stages import learn_stages
 
-        if hasattr(self.algorithm, "stages") and self.step < self.run.config["steps"]:
-            stages, device = self.algorithm.stages(varies), str(self.population.device)
+        stages, device = self.algorithm.stages(varies), str(self.population.device)
+        if stages and self.step < self.run.config["steps"]:
             self.frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
@@ -451,7 +453,7 @@ class Learner(Trained):
             self._log({"return": look.returns}, look.step)
             clock.lap("evaluation")
 
-    def _draw(self, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def _draw(self, generator: torch.Generator) -> tuple[Batch, Batch]:
         from omrl.stages import of_tasks
 
         batch = self.sampler.draw(generator)
@@ -495,29 +497,3 @@ class Clock:
         now = time.perf_counter()
         self.seconds[what] = self.seconds.get(what, 0.0) + now - self._last
         self._last = now
-
-
-def read_preset(algorithm: str, preset: str, family: str | None) -> dict[str, Any]:
-    """What a named preset sets for a family: hyperparameters, and the level, rows and updates of the run."""
-    table = tomllib.loads(resources.files("omrl").joinpath("presets.toml").read_text())
-    presets = table.get(algorithm)
-    if presets is None or family is None:
-        return {}
-    if preset not in presets or family not in presets[preset]:
-        known = ", ".join(name for name, families in presets.items() if family in families)
-        raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; it has {known}.")
-    return {**presets[preset].get("every-family", {}), **presets[preset][family]}
-
-
-def _choices(kind: type) -> dict[str, tuple[str, ...]]:
-    """The words that a config's fields may be, where there are only some."""
-    hints = get_type_hints(kind)
-    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
-
-
-def _build_config(kind: type, values: Mapping[str, Any]) -> Any:
-    """An algorithm's config from JSON or TOML values."""
-    unknown = sorted(values.keys() - {field.name for field in fields(kind)})
-    if unknown:
-        raise OmrlError(f"{kind.__name__} has no {', '.join(unknown)}.")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

@@ -198,7 +198,7 @@ def test_an_update_moves_the_encoder_even_without_the_kl(kl_weight):
         algorithm.loss,
         learning_rate=algorithm.learning_rate,
         targets=algorithm.targets,
-        plain=algorithm.plain,
+        plain_descent=algorithm.plain_descent,
     )
     before = {name: value.clone() for name, value in population.params.items()}
     population.step(lambda _: tuple({k: v.float()[None] for k, v in part.items()} for part in (batch, noise)))

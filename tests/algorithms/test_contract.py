@@ -243,7 +243,7 @@ def test_a_task_is_a_vector_and_actions_are_in_their_bounds(trained, data):
     act = algorithm.act(params, obs, each)
     assert act.shape == (len(obs), trained.act_dim) and act.abs().max() <= 1
     assert torch.equal(act, algorithm.act(params, obs, each))
-    if hasattr(algorithm, "q"):
+    if algorithm.has_values:
         assert algorithm.q(params, obs, each, act).shape[-1] == len(obs)
     assert not torch.equal(z[0], z[1])
 

@@ -264,17 +264,21 @@ def test_g_loss_equals_numpy_and_moves_g_alone(divergence: str) -> None:
 
 
 def test_g_steps_are_the_updates_own_and_those_before_it() -> None:
-    assert focal().before == []
+    assert focal().child_steps == []
     algorithm = focal(g_steps=3)
-    assert algorithm.before == [("g", algorithm.g_loss)] * 2
-    assert focal(g_steps=3, regularisation="none").before == []  # nothing is asked of the discriminator
+    assert algorithm.child_steps == [("g", algorithm.g_loss)] * 2
+    assert focal(g_steps=3, regularisation="none").child_steps == []  # nothing is asked of the discriminator
 
 
 def test_an_update_with_more_g_steps_moves_g_as_adam_does_on_the_fresh_batches() -> None:
     config = replace(SMALL, g_steps=3, g_lr=1e-2, alpha=2.0)
     learners, algorithm = FOCAL.build(S, A, config, [0])
-    options = {"learning_rate": algorithm.learning_rate, "targets": algorithm.targets, "plain": algorithm.plain}
-    population = Population(learners, algorithm.loss, before=algorithm.before, **options)
+    options = {
+        "learning_rate": algorithm.learning_rate,
+        "targets": algorithm.targets,
+        "plain_descent": algorithm.plain_descent,
+    }
+    population = Population(learners, algorithm.loss, child_steps=algorithm.child_steps, **options)
     drawn = [tuple({k: v.float() for k, v in part.items()} for part in example(seed)) for seed in range(3)]
     leaves = {name: value[0].clone().requires_grad_() for name, value in population.params.items()}
     start = {name: value.clone() for name, value in population.params.items()}
@@ -388,7 +392,7 @@ def test_alpha_moves_by_its_rate_times_the_divergence_above_its_target(rate: flo
         algorithm.loss,
         learning_rate=algorithm.learning_rate,
         targets=algorithm.targets,
-        plain=algorithm.plain,
+        plain_descent=algorithm.plain_descent,
     )
     batch, noise = ({name: value.float()[None] for name, value in part.items()} for part in example())
     info = population.step(lambda _: (batch, noise))
@@ -422,7 +426,11 @@ def test_the_clock_counts_updates_and_only_where_there_is_a_warm_up() -> None:
     config = replace(SMALL, warm_up=5)
     learners, algorithm = FOCAL.build(S, A, config, [0, 1])
     population = Population(
-        learners, algorithm.loss, learning_rate=algorithm.learning_rate, targets=FOCAL.targets, plain=FOCAL.plain
+        learners,
+        algorithm.loss,
+        learning_rate=algorithm.learning_rate,
+        targets=FOCAL.targets,
+        plain_descent=FOCAL.plain_descent,
     )
     batch, noise = ({name: value.float().expand(2, *value.shape) for name, value in part.items()} for part in example())
     for _ in range(3):

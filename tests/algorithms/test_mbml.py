@@ -12,8 +12,9 @@ import torch
 from references import A, B, C, L, M, S, np_mlp, params_of
 
 import omrl
-from omrl import stages, training
-from omrl.algorithms import bcq, mbml_teachers
+from omrl import stages
+from omrl.algorithms import bcq, mbml_teachers, read_preset
+from omrl.algorithms.algorithm import BatchSpec
 from omrl.algorithms.common import kl, posterior
 from omrl.algorithms.mbml import MBML, MBMLConfig
 from omrl.data import MetaDataset
@@ -398,7 +399,7 @@ def test_every_learner_gets_rows_of_its_own_task_in_order(data, tmp_path, stream
     view = MetaDataset.open(tmp_path / "numbered")
     rows = OnDisk(view) if stream else view.to("cpu")
     sizes = {"learners": 2, "meta_batch": 5, "batch_size": 7, "context_size": 0}
-    with closing(make_sampler(rows, Normalisation.of(rows), **sizes)) as sampler:
+    with closing(make_sampler(rows, Normalisation.of(rows), spec=BatchSpec(), **sizes)) as sampler:
         sampler.prepare(0)
         batch = sampler.draw(torch.Generator().manual_seed(0))
     assert (batch["task"].float() == batch["rew"][..., 0]).all()
@@ -563,10 +564,10 @@ def test_a_teacher_that_fails_is_told_of(windy, tmp_path, capsys):
 @pytest.mark.parametrize("preset", ["paper", "original"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_there_are_presets_for_every_family(preset, family):
-    values = training.read_preset("mbml", preset, family)
+    values = read_preset("mbml", preset, family)
     values = {name: value for name, value in values.items() if name != "level"}
-    config = training._build_config(MBMLConfig, values)
-    focal = training.read_preset("focal", "paper", family)
+    config = MBMLConfig(**values)
+    focal = read_preset("focal", "paper", family)
     assert config.gamma == focal.get("gamma", 0.99) and config.dense_reward == focal.get("dense_reward", False)
     if preset == "original":
         depths = [len(hidden) for hidden in (config.critic_hidden, config.actor_hidden, config.decoder_hidden)]

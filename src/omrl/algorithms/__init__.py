@@ -1,11 +1,26 @@
-"""The algorithms by name. A name is imported when it is used; `module:Class` names one of the user's own."""
+"""The algorithms by name, and their presets.
+
+omrl's own have short names, and so have those that another installed package declares under the entry point
+`omrl.algorithms`; `module:Class` names one of the user's own. A name is imported when it is used. `algorithm.py` says
+what an algorithm is.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+import inspect
+import sys
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from omrl.errors import OmrlError, did_you_mean
+
+if TYPE_CHECKING:
+    from omrl.algorithms.algorithm import Algorithm
 
 ALGORITHMS = {
     "focal": "omrl.algorithms.focal:FOCAL",
@@ -14,22 +29,91 @@ ALGORITHMS = {
     "mbml": "omrl.algorithms.mbml:MBML",
     "contextual-bc": "omrl.algorithms.contextual_bc:ContextualBC",
 }
+# The preset that is taken where none is named, by those that have it for the data's family.
+USUAL = "paper"
+# Values of these hold for every family of a preset.
+EVERY_FAMILY = "every-family"
 
 
-def get_algorithm(name: str) -> Any:
-    """The class of that name, which has the parts that `omrl.algorithms.focal.FOCAL` has."""
-    path = ALGORITHMS.get(name, name)
-    module, separator, attribute = path.partition(":")
+def known_algorithms() -> dict[str, str]:
+    """Short names, omrl's own first, and where their classes are."""
+    installed = {entry.name: entry.value for entry in metadata.entry_points(group="omrl.algorithms")}
+    return ALGORITHMS | {name: path for name, path in installed.items() if name not in ALGORITHMS}
+
+
+def get_algorithm(name: str) -> type[Algorithm[Any]]:
+    """The class of that name."""
+    known = known_algorithms()
+    module, separator, attribute = known.get(name, name).partition(":")
     if not separator:
-        hint = did_you_mean(name, ALGORITHMS)
+        hint = did_you_mean(name, known)
         raise OmrlError(
-            f"There is no algorithm {name!r}{hint}; there are {', '.join(ALGORITHMS)}, or module:Class of your own."
+            f"There is no algorithm {name!r}{hint}; there are {', '.join(known)}, or module:Class of your own."
         )
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise OmrlError(f"The algorithm {name!r} cannot be loaded ({error}).") from error
-    missing = [part for part in ("Config", "build") if not hasattr(found, part)]
+    return _checked(name, found)
+
+
+def _checked(name: str, found: object) -> type[Algorithm[Any]]:
+    from omrl.algorithms.algorithm import Algorithm, MetaConfig
+
+    if not (inspect.isclass(found) and issubclass(found, Algorithm)):
+        parts = ("Config", "Nets", *sorted(Algorithm.__abstractmethods__))
+        missing = [part for part in parts if part not in dir(found)]
+        lacks = f"it has no {', '.join(missing)}" if missing else "it is no class that derives from it"
+        raise OmrlError(f"{name!r} is not an omrl.Algorithm: {lacks}.")
+    missing = [part for part in ("Config", "Nets") if part not in dir(found)] + sorted(found.__abstractmethods__)
     if missing:
-        raise OmrlError(f"{name!r} is not an algorithm: it has no {' and no '.join(missing)}.")
+        raise OmrlError(f"{name!r} is not a whole algorithm: it has no {', '.join(missing)}.")
+    if not (inspect.isclass(found.Config) and issubclass(found.Config, MetaConfig)):
+        raise OmrlError(f"{name!r} has a Config that does not derive from omrl.MetaConfig.")
     return found
+
+
+# -- presets: a TOML file of the module's name beside it ---------------------------------------------------------------
+
+
+def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[str, Any]:
+    """What a preset sets for a family: hyperparameters, and the level, rows and updates of the run.
+
+    None is the usual one, or nothing where the algorithm does not have it for this family or the data is of none.
+    """
+    presets = _presets(algorithm)
+    if preset is None:
+        usual = presets.get(USUAL, {})
+        return {**usual.get(EVERY_FAMILY, {}), **usual[family]} if family is not None and family in usual else {}
+    if family is None:
+        raise OmrlError(f"The data is of no family, and presets are of families: leave out --preset {preset}.")
+    if family not in presets.get(preset, {}):
+        known = [name for name, families in presets.items() if family in families]
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; {has}.")
+    return {**presets[preset].get(EVERY_FAMILY, {}), **presets[preset][family]}
+
+
+def _presets(algorithm: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """By name and family; those of the classes that it derives from are its own too."""
+    if algorithm in ALGORITHMS:  # none of these inherits presets: no need to import torch
+        modules = [ALGORITHMS[algorithm].partition(":")[0]]
+    else:
+        modules = [base.__module__ for base in reversed(get_algorithm(algorithm).__mro__)]
+    found: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    for module in dict.fromkeys(modules):
+        found |= _of_module(module)
+    return found
+
+
+@cache
+def _of_module(name: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    module = sys.modules.get(name)
+    origin = getattr(module, "__file__", None) if module else (spec.origin if (spec := find_spec(name)) else None)
+    path = Path(origin).with_suffix(".toml") if origin else None
+    if path is None or not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise OmrlError(f"{path}, the presets beside {name}, cannot be read ({error}).") from error

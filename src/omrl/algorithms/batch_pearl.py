@@ -8,26 +8,26 @@ paper of it, is a config value. Every loss is a pure function for one learner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import drawn, encode, kl, per_row, posterior
+from omrl.algorithms.common import drawn, encode, kl, posterior
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
+from omrl.schema import NotNegative, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class BatchPEARLConfig(SoftActorCriticConfig):
     """Hyperparameters beside those of its control; each is a flag."""
 
     regularisation: Literal["policy", "value", "none"] = "none"
     """Divergence in the actor's loss alone, also in the critic's target, or nowhere."""
-    kl_weight: float = 0.1
+    kl_weight: NotNegative = 0.1
     """Weight of the encoder's KL to its N(0, 1) prior, summed over the tasks of a batch."""
-    encoder_lr: float = 1e-3
+    encoder_lr: Positive = 1e-3
     """Adam step size of the encoder."""
 
 
@@ -38,16 +38,12 @@ class BatchPEARLNets(SoftActorCriticNets):
         super().__init__(obs_dim, act_dim, 2 * config.latent_dim, config, generator)
 
 
-class BatchPEARL(SoftActorCritic):
-    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
-
-    Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...], next_act and
-    has_next for the value penalty, and context [M, 2, C, ...], of whose two sets per task the first is used.
-    """
+class BatchPEARL(SoftActorCritic[BatchPEARLConfig]):
+    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it. Shapes: M tasks, B rows."""
 
     Config = BatchPEARLConfig
     Nets = BatchPEARLNets
-    config: BatchPEARLConfig
+    critic_trains_encoder = True
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -70,19 +66,10 @@ class BatchPEARL(SoftActorCritic):
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
         return drawn(*self.posterior(params, context), noise)
 
-    def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
-        """z of a batch's tasks [M, l]."""
-        return self.infer(params, batch["context"][:, 0], noise["z"])
-
-    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` and `L_actor` of SoftActorCritic ----------------------
-
-    # -- the update ------------------------------------------------------------------------------------------------
-
-    def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
-        """The sum of all losses; KL and critic move the encoder, everything else its own network alone."""
+    def task(self, params: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Tensor, Info]:
+        """The KL to the prior, and a sample of the posterior, through which the critic trains the encoder too."""
         mean, variance = self.posterior(params, batch["context"][:, 0])  # [M, l]
         L_kl = kl(mean, variance).sum()
-        z = per_row(drawn(mean, variance, noise["z"]), batch)
-        control, info = self.L_control(params, targets, batch, z, noise)
-        info["kl"] = L_kl / len(z)
-        return self.config.kl_weight * L_kl + control, info
+        return self.config.kl_weight * L_kl, drawn(mean, variance, noise["z"]), {"kl": L_kl / len(mean)}
+
+    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` and `L_actor` of SoftActorCritic, whose `loss` is the sum

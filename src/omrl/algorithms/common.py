@@ -1,8 +1,7 @@
-"""What several algorithms call: checks of a config, a context's posterior, the reward to learn from, twin critics."""
+"""What several algorithms call: a context's posterior, the reward to learn from, twin critics."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,41 +9,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from omrl.engine import Batch, Params, call
-from omrl.errors import OmrlError
 from omrl.nets import MLP
 
 # Smallest variance of one transition's Gaussian, as in PEARL.
 MIN_VARIANCE = 1e-7
 # An action this large has all but no gradient left through tanh.
 AT_BOUNDS = 0.99
-# Where hyperparameters of these names may lie, whichever algorithm has them.
-POSITIVE = ("epsilon", "reward_scale")
-FRACTIONS = ("gamma", "tau", "soft_clipping")
-NOT_NEGATIVE = ("alpha", "alpha_rate", "beta", "kl_weight", "perturbation", "reward_std", "next_obs_std", "warm_up")
-
-
-def at_least_one(config: Any, *names: str) -> None:
-    """Refuse a config in which one of these is less."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise OmrlError(f"{name} must be at least 1, not {getattr(config, name)}.")
-
-
-def within_ranges(config: Any) -> None:
-    """Refuse step sizes, weights, discounts and layers that nothing can be learnt with."""
-    for name, value in vars(config).items():
-        if name.endswith("hidden") and min(value, default=1) < 1:
-            raise OmrlError(f"{name} must be layers of at least 1, not {value}.")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        if not math.isfinite(value):
-            raise OmrlError(f"{name} must be finite, not {value}.")
-        if (name.endswith("lr") or name in POSITIVE) and value <= 0:
-            raise OmrlError(f"{name} must be above 0, not {value}.")
-        if name in FRACTIONS and not 0 <= value <= 1:
-            raise OmrlError(f"{name} must lie between 0 and 1, not {value}.")
-        if name in NOT_NEGATIVE and value < 0:
-            raise OmrlError(f"{name} cannot be negative, as {value} is.")
 
 
 def transition_dim(obs_dim: int, act_dim: int, next_obs: bool) -> int:

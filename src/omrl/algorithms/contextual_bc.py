@@ -8,53 +8,38 @@ for one learner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import at_least_one, encode, per_row, saturated, transition_dim, within_ranges
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.algorithms.common import encode, per_row, saturated, transition_dim
 from omrl.algorithms.focal import Power, distance_metric_loss
 from omrl.divergences import behaviour_loss
-from omrl.engine import Batch, Info, Loss, Params, call
+from omrl.engine import Batch, Info, Params, call
 from omrl.nets import MLP, gaussian
+from omrl.schema import Layers, NotNegative, Positive, settings
 
 
-@dataclass(frozen=True)
-class ContextualBCConfig:
+@settings
+class ContextualBCConfig(MetaConfig):
     """Hyperparameters; each is a flag. FOCAL's symbol stands in brackets."""
 
-    latent_dim: int = 20
-    """Length of the task embedding [l]."""
-    encoder_hidden: tuple[int, ...] = (200, 200, 200)
+    encoder_hidden: Layers = (200, 200, 200)
     """Widths of the context encoder."""
-    hidden: tuple[int, ...] = (300, 300, 300)
+    hidden: Layers = (300, 300, 300)
     """Widths of the policy."""
-    half: bool = False
-    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     next_obs_in_context: bool = True
     """Whether a context transition is (s, a, r, s') or (s, a, r)."""
     power: Power = "inverse-square"
     """How different tasks repel [n]."""
-    beta: float = 1.0
+    beta: NotNegative = 1.0
     """Weight of the repulsion, on top of the power's own [beta]."""
-    epsilon: float = 0.1
+    epsilon: Positive = 0.1
     """Softening of the inverse powers [epsilon]."""
-    actor_lr: float = 1e-3
+    actor_lr: Positive = 1e-3
     """Adam step size of the policy [alpha_2]."""
-    dml_lr: float = 1e-3
+    dml_lr: Positive = 1e-3
     """Adam step size of the encoder [alpha_1]."""
-    meta_batch: int = 16
-    """Tasks in a batch [M]."""
-    batch_size: int = 256
-    """Transitions per task for the policy."""
-    context_size: int = 100
-    """Transitions per context set."""
-
-    def __post_init__(self) -> None:
-        at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size")
-        within_ranges(self)
 
 
 class ContextualBCNets(nn.Module):
@@ -67,38 +52,21 @@ class ContextualBCNets(nn.Module):
         self.actor = MLP(obs_dim + config.latent_dim, config.hidden, 2 * act_dim, generator=generator, last_scale=0.01)
 
 
-class ContextualBC:
+class ContextualBC(Algorithm[ContextualBCConfig]):
     """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
 
-    Shapes: M tasks, B rows, C context transitions. `batch` has obs, act [M, B, ...] and context [M, 2, C, ...]: two
-    independent sets per task, so that every task meets its positive pair in every step.
+    Shapes: M tasks, B rows, C context transitions. Contexts [M, 2, C, ...] are two independent sets per task, so that
+    every task meets its positive pair in every step.
     """
 
     Config = ContextualBCConfig
-    targets = ()
-    plain = ()
-    before: Sequence[tuple[str, Loss]] = ()
-
-    def __init__(self, nets: ContextualBCNets, config: ContextualBCConfig) -> None:
-        self.nets = nets
-        self.config = config
-
-    @classmethod
-    def build(
-        cls, obs_dim: int, act_dim: int, config: ContextualBCConfig, seeds: Sequence[int]
-    ) -> tuple[list[nn.Module], ContextualBC]:
-        """One learner's networks per seed, and the losses they share."""
-        nets = [ContextualBCNets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
-        return list(nets), cls(nets[0], config)
+    Nets = ContextualBCNets
+    batch_spec = BatchSpec(context_sets=2)
 
     @property
     def learning_rate(self) -> dict[str, float]:
         """Step size by network."""
         return {"encoder": self.config.dml_lr, "actor": self.config.actor_lr}
-
-    def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Nothing here is drawn."""
-        return {}
 
     def infer(self, params: Params, context: Tensor) -> Tensor:
         """z of each context set [..., C, transition]; the order of its transitions does not matter."""

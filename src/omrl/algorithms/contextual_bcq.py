@@ -9,76 +9,51 @@ one learner; those of BCQ itself are in `bcq.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from omrl.algorithms import bcq
-from omrl.algorithms.common import (
-    at_least_one,
-    drawn,
-    encode,
-    per_row,
-    posterior,
-    task_reward,
-    transition_dim,
-    twin_q,
-    within_ranges,
-)
-from omrl.engine import Batch, Info, Loss, Params
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.algorithms.common import drawn, encode, per_row, posterior, task_reward, transition_dim, twin_q
+from omrl.engine import Batch, Info, Params
 from omrl.nets import MLP
+from omrl.schema import Fraction, Layers, NotNegative, Positive, settings
 
 
-@dataclass(frozen=True)
-class ContextualBCQConfig:
+@settings
+class ContextualBCQConfig(MetaConfig):
     """Hyperparameters; each is a flag."""
 
-    latent_dim: int = 20
-    """Length of the task embedding."""
-    encoder_hidden: tuple[int, ...] = (200, 200, 200)
+    encoder_hidden: Layers = (200, 200, 200)
     """Widths of the context encoder."""
-    actor_hidden: tuple[int, ...] = (300, 300, 300)
+    actor_hidden: Layers = (300, 300, 300)
     """Widths of the perturbation network."""
-    critic_hidden: tuple[int, ...] = (300, 300, 300)
+    critic_hidden: Layers = (300, 300, 300)
     """Widths of the critics."""
-    vae_hidden: tuple[int, ...] = (300, 300, 300)
+    vae_hidden: Layers = (300, 300, 300)
     """Widths of the autoencoder's encoder and decoder."""
-    half: bool = False
-    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     next_obs_in_context: bool = True
     """Whether a context transition is (s, a, r, s') or (s, a, r)."""
-    perturbation: float = 0.05
+    perturbation: NotNegative = 0.05
     """How far a candidate action is moved at most."""
-    soft_clipping: float = 0.75
+    soft_clipping: Fraction = 0.75
     """Weight of the smaller of the two target critics; the larger has the rest."""
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount."""
-    reward_scale: float = 1.0
+    reward_scale: Positive = 1.0
     """Factor on rewards in the critic's target."""
     dense_reward: bool = False
     """Train the critic on `rewards_dense`; contexts keep the logged reward."""
-    tau: float = 0.005
+    tau: Fraction = 0.005
     """Step of the target critics and the target perturbation."""
-    actor_lr: float = 3e-4
+    actor_lr: Positive = 3e-4
     """Adam step size of the perturbation network."""
-    critic_lr: float = 3e-4
+    critic_lr: Positive = 3e-4
     """Adam step size of the critics."""
-    vae_lr: float = 3e-4
+    vae_lr: Positive = 3e-4
     """Adam step size of the autoencoder."""
-    encoder_lr: float = 3e-4
+    encoder_lr: Positive = 3e-4
     """Adam step size of the context encoder."""
-    meta_batch: int = 16
-    """Tasks in a batch."""
-    batch_size: int = 256
-    """Transitions per task for all but the context."""
-    context_size: int = 100
-    """Transitions per context set."""
-
-    def __post_init__(self) -> None:
-        at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size")
-        within_ranges(self)
 
 
 class ContextualBCQNets(bcq.BCQNets):
@@ -98,30 +73,27 @@ class ContextualBCQNets(bcq.BCQNets):
         self.encoder = MLP(transition, config.encoder_hidden, codes, generator=generator)
 
 
-class ContextualBCQ:
-    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
-
-    Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...] and context
-    [M, 2, C, ...], of whose two sets per task the first is used.
-    """
+class ContextualBCQ(Algorithm[ContextualBCQConfig]):
+    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it. Shapes: M tasks, B rows."""
 
     Config = ContextualBCQConfig
+    Nets = ContextualBCQNets
     targets = ("actor", "critic")
-    plain = ()
-    before: Sequence[tuple[str, Loss]] = ()
+    has_values = True
 
     def __init__(self, nets: ContextualBCQNets, config: ContextualBCQConfig) -> None:
-        self.nets = nets
-        self.config = config
+        super().__init__(nets, config)
         self._latents = bcq.act_latents(nets.act_dim)
 
-    @classmethod
-    def build(
-        cls, obs_dim: int, act_dim: int, config: ContextualBCQConfig, seeds: Sequence[int]
-    ) -> tuple[list[nn.Module], ContextualBCQ]:
-        """One learner's networks per seed, and the losses they share."""
-        nets = [ContextualBCQNets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
-        return list(nets), cls(nets[0], config)
+    @property
+    def tau(self) -> float:
+        """Step of the target networks."""
+        return self.config.tau
+
+    @property
+    def batch_spec(self) -> BatchSpec:
+        """One context set of each task."""
+        return BatchSpec(dense_rewards=self.config.dense_reward)
 
     @property
     def learning_rate(self) -> dict[str, float]:

@@ -9,15 +9,17 @@ divergence in dual form. Equations below are the paper's; every loss is a pure f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import drawn, encode, kl, per_row, product_of_gaussians
+from omrl.algorithms.algorithm import BatchSpec
+from omrl.algorithms.common import drawn, encode, kl, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
+from omrl.schema import NotNegative, Positive, settings
 
 Power = Literal["inverse-square", "inverse", "linear", "square"]
 # The paper's weights: at a distance of 0.5 per dimension all four repulsions are equal (its table of the power study).
@@ -43,7 +45,7 @@ def distance_metric_loss(z: Tensor, other: Tensor, power: Power, beta: float, ep
     return (m * same).sum() / same.sum() + (repulsion * different).sum() / different.sum().clamp(min=1.0)
 
 
-@dataclass(frozen=True)
+@settings
 class FOCALConfig(SoftActorCriticConfig):
     """Hyperparameters beside those of its control; each is a flag. The paper's symbol stands in brackets."""
 
@@ -51,15 +53,15 @@ class FOCALConfig(SoftActorCriticConfig):
     """z as the mean of the transitions' codes, or drawn from a product of Gaussians."""
     power: Power = "inverse-square"
     """How different tasks repel [n]."""
-    beta: float = 1.0
+    beta: NotNegative = 1.0
     """Weight of the repulsion, on top of the power's own [beta]."""
-    epsilon: float = 0.1
+    epsilon: Positive = 0.1
     """Softening of the inverse powers [epsilon]."""
-    kl_weight: float = 0.1
+    kl_weight: NotNegative = 0.1
     """Weight of the probabilistic encoder's KL to its N(0, 1) prior, per task and dimension, as distances are."""
     coupled: bool = False
     """Let the critic's loss train the encoder too."""
-    dml_lr: float = 1e-3
+    dml_lr: Positive = 1e-3
     """Adam step size of the encoder [alpha_1]."""
 
 
@@ -71,25 +73,30 @@ class FOCALNets(SoftActorCriticNets):
         super().__init__(obs_dim, act_dim, codes, config, generator)
 
 
-class FOCAL(SoftActorCritic):
+class FOCAL(SoftActorCritic[FOCALConfig]):
     """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
 
-    What training asks of an algorithm: `Config`, `targets`, `plain`, `learning_rate`, `build`, `noise`, `before`,
-    `loss`, `infer` and `act`; evaluation from logs alone reports values where it has a `q`.
-
-    Shapes: M tasks, B rows, C context transitions. `batch` has obs, act, rew, next_obs, term [M, B, ...], next_act and
-    has_next for the value penalty, and context [M, 2, C, ...]: two independent sets per task, so that every task meets
-    its positive pair in every step.
+    Shapes: M tasks, B rows, C context transitions. Contexts [M, 2, C, ...] are two independent sets per task, so that
+    every task meets its positive pair in every step.
     """
 
     Config = FOCALConfig
     Nets = FOCALNets
-    config: FOCALConfig
 
     @property
     def learning_rate(self) -> dict[str, float]:
         """Step size by network."""
         return {"encoder": self.config.dml_lr, **super().learning_rate}
+
+    @property
+    def batch_spec(self) -> BatchSpec:
+        """Two context sets of each task."""
+        return replace(super().batch_spec, context_sets=2)
+
+    @property
+    def critic_trains_encoder(self) -> bool:
+        """Only in the ablation that couples them."""
+        return self.config.coupled
 
     def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one update of all learners: batch [P, M, B, ...]."""
@@ -121,23 +128,17 @@ class FOCAL(SoftActorCritic):
         """Eqn 13 with this learner's power and weight."""
         return distance_metric_loss(z, other, self.config.power, self.config.beta, self.config.epsilon)
 
-    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` (Eqn 27) and `L_actor` (Eqn 28) of SoftActorCritic -----
-
-    # -- the update ------------------------------------------------------------------------------------------------
-
-    def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
-        """Algorithm 1's step: the sum of all losses, each of which moves its own network alone, but for `coupled`."""
-        config = self.config
-        if config.encoder == "deterministic":
-            z_pair = self.infer(params, batch["context"])  # [M, 2, l]
-            task_loss = self.L_dml(z_pair[:, 0], z_pair[:, 1])
+    def task(self, params: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Tensor, Info]:
+        """The distance-metric loss of both context sets' z, and the first one. A successor's loss goes here."""
+        if self.config.encoder == "deterministic":
+            z = self.infer(params, batch["context"])  # [M, 2, l]
+            loss = self.L_dml(z[:, 0], z[:, 1])
         else:
             mean, variance = self.posterior(params, batch["context"])
-            z_pair = drawn(mean, variance, noise["z"])
-            L_kl = kl(mean, variance).mean() / config.latent_dim
-            task_loss = self.L_dml(z_pair[:, 0], z_pair[:, 1]) + config.kl_weight * L_kl
-        z = per_row(z_pair[:, 0], batch)
-        z = z if config.coupled else z.detach()
-        control, info = self.L_control(params, targets, batch, z, noise)
-        info["dml_loss"] = task_loss
-        return task_loss + control, info
+            z = drawn(mean, variance, noise["z"])
+            L_kl = kl(mean, variance).mean() / self.config.latent_dim
+            loss = self.L_dml(z[:, 0], z[:, 1]) + self.config.kl_weight * L_kl
+        return loss, z[:, 0], {"dml_loss": loss}
+
+    # -- control: `policy`, `act`, `q`, `D`, `L_g`, `L_critic` (Eqn 27) and `L_actor` (Eqn 28) of SoftActorCritic, whose
+    # -- `loss` is Algorithm 1's step: the sum of all losses

@@ -12,101 +12,83 @@ learner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
-from omrl.algorithms.common import (
-    at_least_one,
-    drawn,
-    encode,
-    kl,
-    per_row,
-    posterior,
-    transition_dim,
-    within_ranges,
-)
-from omrl.engine import Batch, Info, Loss, Params, call
+from omrl.algorithms.algorithm import Algorithm, MetaConfig
+from omrl.algorithms.common import drawn, encode, kl, per_row, posterior, transition_dim
+from omrl.engine import Batch, Info, Params, call
 from omrl.errors import OmrlError
 from omrl.nets import MLP
+from omrl.schema import AtLeastOne, Fraction, Layers, NotNegative, Positive, settings
 from omrl.stages import Stage
 
 
-@dataclass(frozen=True)
-class MBMLConfig:
+@settings
+class MBMLConfig(MetaConfig):
     """Hyperparameters; each is a flag."""
 
-    latent_dim: int = 20
-    """Length of the task embedding."""
-    encoder_hidden: tuple[int, ...] = (200, 200, 200)
+    encoder_hidden: Layers = (200, 200, 200)
     """Widths of the context encoder."""
-    actor_hidden: tuple[int, ...] = (300, 300, 300)
+    actor_hidden: Layers = (300, 300, 300)
     """Widths of the perturbation network."""
-    critic_hidden: tuple[int, ...] = (300, 300, 300)
+    critic_hidden: Layers = (300, 300, 300)
     """Widths of the Q function [Q_S]."""
-    decoder_hidden: tuple[int, ...] = (300, 300, 300)
+    decoder_hidden: Layers = (300, 300, 300)
     """Widths of the decoder of candidate actions."""
-    half: bool = False
-    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     margin: float = 2.0
     """By how much the KL divergence to another task's posterior shall be the larger one [m]."""
-    kl_weight: float = 0.1
+    kl_weight: NotNegative = 0.1
     """Weight of the KL to the N(0, 1) prior, summed over the tasks of a batch."""
-    reward_std: float = 0.1
+    reward_std: NotNegative = 0.1
     """A relabelled reward is used where the ensemble's standard deviation is below this."""
-    next_obs_std: float = 0.2
+    next_obs_std: NotNegative = 0.2
     """The same for the standard deviation of a relabelled next state, a mean over its normalised dimensions."""
-    perturbation: float = 0.05
+    perturbation: NotNegative = 0.05
     """How far a candidate action is moved at most."""
-    soft_clipping: float = 0.75
+    soft_clipping: Fraction = 0.75
     """Teachers: weight of the smaller of the two target critics; the larger has the rest."""
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Teachers: discount."""
     dense_reward: bool = False
     """Train the teachers on `rewards_dense`; contexts and ensembles keep the logged reward."""
-    tau: float = 0.005
+    tau: Fraction = 0.005
     """Teachers: step of the target critics and the target perturbation."""
-    teacher_hidden: tuple[int, ...] = (400, 300)
+    teacher_hidden: Layers = (400, 300)
     """Teachers: widths of critics and perturbation network."""
-    teacher_vae_hidden: tuple[int, ...] = (750, 750)
+    teacher_vae_hidden: Layers = (750, 750)
     """Teachers: widths of the autoencoder's encoder and decoder."""
-    teacher_batch_size: int = 100
+    teacher_batch_size: AtLeastOne = 100
     """Teachers: transitions of the task in an update."""
-    teacher_steps: int = 50_000
+    teacher_steps: AtLeastOne = 50_000
     """Teachers: updates."""
-    teacher_lr: float = 3e-4
+    teacher_lr: Positive = 3e-4
     """Teachers: Adam step size."""
     members: int = 20
     """Networks in an ensemble."""
-    reward_hidden: tuple[int, ...] = (128,)
+    reward_hidden: Layers = (128,)
     """Widths of a reward model."""
-    reward_steps: int = 4_000
+    reward_steps: AtLeastOne = 4_000
     """Updates of the reward models."""
-    next_obs_hidden: tuple[int, ...] = (256, 256, 256, 256, 256, 256)
+    next_obs_hidden: Layers = (256, 256, 256, 256, 256, 256)
     """Widths of a next-state model."""
-    next_obs_steps: int = 20_000
+    next_obs_steps: AtLeastOne = 20_000
     """Updates of the next-state models."""
-    model_batch_size: int = 128
+    model_batch_size: AtLeastOne = 128
     """Transitions of the task in an update of its ensembles."""
-    model_lr: float = 3e-4
+    model_lr: Positive = 3e-4
     """Adam step size of the ensembles."""
-    lr: float = 3e-4
+    lr: Positive = 3e-4
     """Adam step size of all that is distilled."""
-    meta_batch: int = 16
-    """Tasks in a batch."""
-    batch_size: int = 256
+    batch_size: AtLeastOne = 256
     """Transitions per task that are distilled."""
-    context_size: int = 64
+    context_size: AtLeastOne = 64
     """Transitions per context set; as many relabelled ones join them."""
 
     def __post_init__(self) -> None:
-        at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "teacher_batch_size")
-        at_least_one(self, "model_batch_size", "teacher_steps", "reward_steps", "next_obs_steps")
-        within_ranges(self)
         if self.members < 2:
             raise OmrlError(f"members must be at least 2, not {self.members}: one model agrees with itself.")
 
@@ -116,6 +98,7 @@ class MBMLNets(nn.Module):
 
     def __init__(self, obs_dim: int, act_dim: int, config: MBMLConfig, generator: torch.Generator) -> None:
         super().__init__()
+        self.obs_dim, self.act_dim = obs_dim, act_dim
         mlp = partial(MLP, generator=generator)
         state = obs_dim + config.latent_dim
         self.encoder = mlp(transition_dim(obs_dim, act_dim, True), config.encoder_hidden, 2 * config.latent_dim)
@@ -124,22 +107,21 @@ class MBMLNets(nn.Module):
         self.vae = nn.ModuleDict({"decoder": mlp(state + bcq.latent_dim(act_dim), config.decoder_hidden, act_dim)})
 
 
-class MBML:
+class MBML(Algorithm[MBMLConfig]):
     """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it.
 
-    Shapes: M tasks, B rows, C context transitions, K members of an ensemble. `batch` has obs, act [M, B, ...], context
-    [M, 2, C, ...], of whose two sets per task the first is used, and from the first stage the parameters of the M
-    tasks' teachers and ensembles, [M, ...] and [M, K, ...] by name: networks of several tasks are called at once.
+    Shapes: M tasks, B rows, C context transitions, K members of an ensemble. `batch` has from the first stage the
+    parameters of the M tasks' teachers and ensembles too, [M, ...] and [M, K, ...] by name: networks of several tasks
+    are called at once.
     """
 
     Config = MBMLConfig
-    targets = ()
-    plain = ()
-    before: Sequence[tuple[str, Loss]] = ()
+    Nets = MBMLNets
+    has_values = True
 
-    def __init__(self, nets: MBMLNets, obs_dim: int, act_dim: int, config: MBMLConfig) -> None:
-        self.nets, self.config = nets, config
-        self.obs_dim, self.act_dim = obs_dim, act_dim
+    def __init__(self, nets: MBMLNets, config: MBMLConfig) -> None:
+        super().__init__(nets, config)
+        obs_dim, act_dim = self.obs_dim, self.act_dim = nets.obs_dim, nets.act_dim
         self._latents = bcq.act_latents(act_dim)
         # How the first stage's networks are made; their parameters come with the batch.
         generator = torch.Generator()
@@ -147,14 +129,6 @@ class MBML:
         build = mbml_teachers.build_model
         models = [build(target, obs_dim, act_dim, config, generator) for target in ("rew", "next_obs")]
         self._models = nn.ModuleDict({name: net for model in models for name, net in model.items()})
-
-    @classmethod
-    def build(
-        cls, obs_dim: int, act_dim: int, config: MBMLConfig, seeds: Sequence[int]
-    ) -> tuple[list[nn.Module], MBML]:
-        """One learner's networks per seed, and the losses they share."""
-        nets = [MBMLNets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
-        return list(nets), cls(nets[0], obs_dim, act_dim, config)
 
     def stages(self, varies: str) -> list[Stage]:
         """What is learnt before: per task, for data in which the reward, the dynamics or both vary."""

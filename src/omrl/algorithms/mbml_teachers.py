@@ -92,6 +92,7 @@ def stages(obs_dim: int, act_dim: int, config: MBMLConfig, varies: str) -> list[
         batch_size=config.teacher_batch_size,
         steps=config.teacher_steps,
         targets=("actor", "critic"),
+        dense_rewards=config.dense_reward,
         tau=config.tau,
     )
     steps = {"rew": config.reward_steps} | ({} if varies == "reward" else {"next_obs": config.next_obs_steps})

@@ -7,42 +7,32 @@ gradients through to z, for those that pass a z that has any.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import (
-    at_least_one,
-    per_row,
-    saturated,
-    task_reward,
-    transition_dim,
-    twin_q,
-    within_ranges,
-)
-from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.algorithms.common import per_row, saturated, task_reward, transition_dim, twin_q
+from omrl.algorithms.regularisers import Net, regulariser
+from omrl.divergences import Divergence, Penalty
 from omrl.engine import Batch, Info, Loss, Params, call, detached
 from omrl.errors import OmrlError
 from omrl.nets import MLP, gaussian, squashed_gaussian
+from omrl.schema import AtLeastOne, Count, Fraction, Layers, NotNegative, Positive, settings
 
 
-@dataclass(frozen=True)
-class SoftActorCriticConfig:
+@settings
+class SoftActorCriticConfig(MetaConfig):
     """Hyperparameters; each is a flag. FOCAL's symbol stands in brackets."""
 
-    latent_dim: int = 20
-    """Length of the task embedding [l]."""
-    encoder_hidden: tuple[int, ...] = (200, 200, 200)
+    encoder_hidden: Layers = (200, 200, 200)
     """Widths of the context encoder."""
-    hidden: tuple[int, ...] = (300, 300, 300)
+    hidden: Layers = (300, 300, 300)
     """Widths of actor, critics and discriminator."""
-    half: bool = False
-    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     next_obs_in_context: bool = True
     """Whether a context transition is (s, a, r, s') or (s, a, r)."""
     regularisation: Literal["policy", "value", "none"] = "policy"
@@ -51,42 +41,34 @@ class SoftActorCriticConfig:
     """Which divergence."""
     penalty: Penalty = "gradient"
     """What keeps the discriminator smooth."""
-    alpha: float = 50.0
+    alpha: NotNegative = 50.0
     """Strength of the regularisation [alpha]; where it starts when it is adapted."""
-    alpha_rate: float = 0.0
+    alpha_rate: NotNegative = 0.0
     """Step of the adapted strength, alpha += rate * (mean D - target); 0 keeps it fixed."""
     alpha_max: float = 2000.0
     """Largest strength that is used."""
     target_divergence: float = 0.05
     """Divergence that an adapted strength aims for."""
-    warm_up: int = 0
+    warm_up: Count = 0
     """First updates in which the actor approaches the data alone, before Q counts."""
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount [gamma]."""
-    reward_scale: float = 5.0
+    reward_scale: Positive = 5.0
     """Factor on rewards in the critic's target; the entropy coefficient is 1, so this is the inverse temperature."""
     dense_reward: bool = False
     """Train actor and critic on `rewards_dense`; contexts keep the logged reward."""
-    tau: float = 0.005
+    tau: Fraction = 0.005
     """Step of the target critics."""
-    actor_lr: float = 1e-3
+    actor_lr: Positive = 1e-3
     """Adam step size of the actor [alpha_2]."""
-    critic_lr: float = 1e-3
+    critic_lr: Positive = 1e-3
     """Adam step size of the critics [alpha_3]."""
-    g_lr: float = 1e-4
+    g_lr: Positive = 1e-4
     """Adam step size of the discriminator."""
-    g_steps: int = 1
+    g_steps: AtLeastOne = 1
     """Discriminator steps in an update, each on a fresh batch."""
-    meta_batch: int = 16
-    """Tasks in a batch [M]."""
-    batch_size: int = 256
-    """Transitions per task for actor and critic."""
-    context_size: int = 100
-    """Transitions per context set."""
 
     def __post_init__(self) -> None:
-        at_least_one(self, "latent_dim", "meta_batch", "batch_size", "context_size", "g_steps")
-        within_ranges(self)
         if self.warm_up and self.regularisation == "none":
             raise OmrlError("warm_up is about approaching the data, which needs a regularisation.")
         if self.regularisation != "none" and self.alpha > self.alpha_max:
@@ -105,30 +87,25 @@ class SoftActorCriticNets(nn.Module):
         self.encoder = mlp(transition_dim(obs_dim, act_dim, config.next_obs_in_context), config.encoder_hidden, codes)
         self.actor = mlp(state, config.hidden, 2 * act_dim, last_scale=0.01)
         self.critic = mlp(state + act_dim, config.hidden, 1, copies=2)
-        is_policy = config.divergence == "gaussian-kl"
-        self.g = mlp(state, config.hidden, 2 * act_dim) if is_policy else mlp(state + act_dim, config.hidden, 1)
+        self.g = regulariser(config.divergence, config.penalty).network(state, act_dim, config.hidden, generator)
         self.alpha = nn.Parameter(torch.tensor(config.alpha))
         if config.warm_up:
             self.clock = nn.Parameter(torch.tensor(0.0))  # updates so far
 
 
-class SoftActorCritic(ABC):
+C = TypeVar("C", bound=SoftActorCriticConfig)
+
+
+class SoftActorCritic(Algorithm[C]):
     """Losses of one learner's control. Shapes: M tasks, B rows; `batch` and z are [M, B, ...]."""
 
-    Config: type[Any]
-    Nets: type[Any]
     targets = ("critic",)
-    plain = ("alpha", "clock")
+    plain_descent = ("alpha", "clock")
+    has_values = True
 
-    def __init__(self, nets: nn.Module, config: SoftActorCriticConfig) -> None:
-        self.nets = nets
-        self.config = config
-
-    @classmethod
-    def build(cls, obs_dim: int, act_dim: int, config: Any, seeds: Sequence[int]) -> tuple[list[nn.Module], Self]:
-        """One learner's networks per seed, and the losses they share."""
-        nets = [cls.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
-        return nets, cls(nets[0], config)
+    def __init__(self, nets: nn.Module, config: C) -> None:
+        super().__init__(nets, config)
+        self.regulariser = regulariser(config.divergence, config.penalty)
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -155,9 +132,32 @@ class SoftActorCritic(ABC):
         """Whether straying from the data costs anything."""
         return self.config.regularisation != "none"
 
+    @property
+    def tau(self) -> float:
+        """Step of the target critics."""
+        return self.config.tau
+
+    @property
+    def batch_spec(self) -> BatchSpec:
+        """A value penalty in dual form asks what was done at the next state."""
+        next_actions = self.config.regularisation == "value" and self.regulariser.reads_actions
+        return BatchSpec(next_actions=next_actions, dense_rewards=self.config.dense_reward)
+
+    # -- the task: what an algorithm adds ----------------------------------------------------------------------------
+
     @abstractmethod
+    def task(self, params: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Tensor, Info]:
+        """The loss of the encoder alone, z of a batch's tasks [M, l] as control sees it, and what to log."""
+
+    @property
+    def critic_trains_encoder(self) -> bool:
+        """Whether the critic's loss reaches the encoder through z."""
+        return False
+
     def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
-        """z of a batch's tasks [M, l], as control sees it."""
+        """z of a batch's tasks [M, l] alone."""
+        _, z, _ = self.task(params, batch, noise)
+        return z
 
     # -- control ---------------------------------------------------------------------------------------------------
 
@@ -183,9 +183,10 @@ class SoftActorCritic(ABC):
         value = self.q(targets, batch["next_obs"], still, next_act).amin(0) - next_log_prob
         counted = torch.ones_like(value)
         if config.regularisation == "value":
-            divergence = self.D(fixed, batch["next_obs"], still, policy, next_act, batch["next_act"])
+            data_act = batch["next_act"] if self.regulariser.reads_actions else next_act
+            divergence = self.D(fixed, batch["next_obs"], still, policy, next_act, data_act)
             value = value - self._alpha(fixed) * divergence
-            if config.divergence != "gaussian-kl":
+            if self.regulariser.reads_actions:
                 # The behaviour's action at s' is the next logged one; rows without it are left out.
                 counted = torch.maximum(batch["has_next"], batch["term"])
         target = config.reward_scale * task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
@@ -214,27 +215,20 @@ class SoftActorCritic(ABC):
 
     def D(self, params: Params, obs: Tensor, z: Tensor, policy: Tensor, policy_act: Tensor, data_act: Tensor) -> Tensor:
         """Per-state divergence between the policy, given by its outputs and an action of it, and the data."""
-        if self.config.divergence == "gaussian-kl":
-            return gaussian_kl(policy, self._behaviour(params, obs, z))
-        return estimate(self.config.divergence, self._g(params, obs, z), policy_act, data_act)
-
-    def _behaviour(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
-        return call(self.nets, params, "g", torch.cat([obs, z], -1))
-
-    def _g(self, params: Params, obs: Tensor, z: Tensor) -> Discriminator:
-        return lambda act: call(self.nets, params, "g", torch.cat([obs, z, act], -1)).squeeze(-1)
+        return self.regulariser.divergence(self._g(params), torch.cat([obs, z], -1), policy, policy_act, data_act)
 
     def L_g(self, params: Params, batch: Batch, z: Tensor, policy_act: Tensor, noise: Batch) -> Tensor:
-        """The discriminator climbs the estimate, kept smooth by a penalty; a behaviour policy fits the log."""
-        if self.config.divergence == "gaussian-kl":
-            return behaviour_loss(self._behaviour(params, batch["obs"], z), batch["act"])
-        g, config = self._g(params, batch["obs"], z), self.config
-        return dual_loss(config.divergence, config.penalty, g, policy_act, batch["act"], noise["mix"])
+        """What the regulariser learns from a batch."""
+        state = torch.cat([batch["obs"], z], -1)
+        return self.regulariser.loss(self._g(params), state, policy_act, batch["act"], noise["mix"])
+
+    def _g(self, params: Params) -> Net:
+        return partial(call, self.nets, params, "g")
 
     # -- the update ------------------------------------------------------------------------------------------------
 
     @property
-    def before(self) -> list[tuple[str, Loss]]:
+    def child_steps(self) -> Sequence[tuple[str, Loss]]:
         """Discriminator steps beyond the one that the update itself makes."""
         return [("g", self.g_loss)] * (self.config.g_steps - 1 if self.regularised else 0)
 
@@ -261,3 +255,10 @@ class SoftActorCritic(ABC):
             # In the same way the clock goes on by one.
             total = total - params["clock"]
         return total, info
+
+    def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+        """The sum of all losses; each moves its own network alone, but for a critic that trains the encoder."""
+        task_loss, z, info = self.task(params, batch, noise)
+        rows = per_row(z if self.critic_trains_encoder else z.detach(), batch)
+        control, of_control = self.L_control(params, targets, batch, rows, noise)
+        return task_loss + control, {**of_control, **info}

@@ -106,7 +106,7 @@ class AgentsConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """What presets.toml says of a family's behaviour data."""
+    """What behaviour/presets.toml says of a family's behaviour data."""
 
     agents: AgentsConfig
     """How its agents are trained."""
@@ -117,9 +117,9 @@ class Preset:
 
 
 def preset(family: TaskFamily, schedule: str = "default") -> Preset:
-    """A family's configuration from presets.toml."""
-    text = resources.files("omrl").joinpath("presets.toml").read_text()
-    table: dict[str, Any] = tomllib.loads(text)["behaviour"][family.name]
+    """A family's configuration from the file beside this one."""
+    text = resources.files("omrl.behaviour").joinpath("presets.toml").read_text()
+    table: dict[str, Any] = tomllib.loads(text)[family.name]
     schedules: dict[str, dict[str, Any]] = {"default": {}, "paper": table.pop("paper")}
     if schedule not in schedules:
         raise OmrlError(f"There is no schedule {schedule!r}; there are {' and '.join(schedules)}.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from omrl import training
+from omrl.algorithms import read_preset
 from omrl.experiments.definitions import Data, Experiment, Row, Scale, cost_table
 from omrl.families import get_family
 
@@ -81,7 +82,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     # Another family stands for this one: its own preset gives what belongs to it, such as the scale of its rewards, and
     # the preset of the family that it stands for everything that the experiment is about.
     stand_in = scale.families[get_family(data.family).varies]
-    preset = training.read_preset(row.algorithm, row.preset, data.family)
+    preset = read_preset(row.algorithm, row.preset, data.family)
     own = {name: value for name, value in preset.items() if name not in training.OF_THE_RUN}
     changes = {**own, **row.changes, **scale.sizes[row.algorithm]}
     source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes)
@@ -98,7 +99,7 @@ def updates(job: Job) -> int:
     """Updates of each seed in meta-training."""
     if job.steps is not None:
         return job.steps
-    found: int = training.read_preset(job.algorithm, job.preset, job.source.family).get("steps", training.Train.steps)
+    found: int = read_preset(job.algorithm, job.preset, job.source.family).get("steps", training.Train.steps)
     return found
 
 
@@ -110,7 +111,7 @@ def minutes(all_jobs: Iterable[Job], scale: str) -> float:
         cost = costs[job.algorithm]
         milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
         if "stage" in cost:
-            values = {**training.read_preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
+            values = {**read_preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
             tasks = job.source.tasks or len(get_family(job.source.family).splits[job.source.split].train)
             milliseconds += values["teacher_steps"] * job.seeds * tasks * cost["stage"]
         total += milliseconds / 60_000 + costs["around"]

@@ -1,0 +1,134 @@
+"""What an algorithm is. Read this before writing one; docs/own-algorithm.md has a complete example.
+
+An algorithm is a class that states one update for ONE learner as a pure function, and says how to infer a task and act
+in it. Everything else (stacking seeds, sampling, optimiser, checkpoints, evaluation, adapting, the report) comes from
+omrl. Shapes below: P learners, M tasks, B rows, C context transitions, l numbers in a task's embedding z.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from omrl.engine import Batch, Info, Loss, Params
+from omrl.schema import AtLeastOne, settings
+
+if TYPE_CHECKING:
+    from omrl.stages import Stage
+
+
+@settings
+class MetaConfig:
+    """Hyperparameters that every algorithm has; each field is a flag, and its docstring is the flag's help."""
+
+    latent_dim: AtLeastOne = 20
+    """Length of the task embedding [l]."""
+    half: bool = False
+    """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
+    meta_batch: AtLeastOne = 16
+    """Tasks in a batch [M]."""
+    batch_size: AtLeastOne = 256
+    """Transitions per task for all but the context."""
+    context_size: AtLeastOne = 100
+    """Transitions per context set."""
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """What an update reads: the sampler draws this and nothing else.
+
+    A batch always has obs, act, rew, next_obs, term [M, B, ...], context [M, sets, C, (s, a, r, s')] and task [M], the
+    number of each task among the training tasks.
+    """
+
+    context_sets: int = 1
+    """Independent context sets of each task."""
+    consecutive: bool = False
+    """Whether the transitions of a context follow one another in an episode, or are drawn one by one."""
+    next_actions: bool = False
+    """Also next_act and has_next: the action logged after each row, and 1.0 where there is one."""
+    dense_rewards: bool = False
+    """Also rew_dense: the log's second, dense reward."""
+    other_tasks: bool = False
+    """Also rows of another training task for each task: other.obs, other.act, other.rew, other.next_obs, other.term."""
+
+
+C = TypeVar("C", bound=MetaConfig)
+
+
+class Algorithm(ABC, Generic[C]):
+    """Losses of one learner, and what it knows how to do: `infer` a task, `act` in it."""
+
+    Config: ClassVar[type[MetaConfig]]
+    """Its hyperparameters: a class of settings. Presets lie in a TOML file of the module's name beside it."""
+    Nets: ClassVar[Any]
+    """One learner's networks, a module: Nets(obs_dim, act_dim, config, generator)."""
+    targets: tuple[str, ...] = ()
+    """Children of the networks that have a slowly moving copy, which the loss receives under the same names."""
+    plain_descent: tuple[str, ...] = ()
+    """Parameters that move by plain gradient descent instead of Adam."""
+    has_values: bool = False
+    """Whether there is a `q`: evaluation from logs alone reports values then."""
+
+    def __init__(self, nets: nn.Module, config: C) -> None:
+        self.nets = nets
+        self.config = config
+
+    @classmethod
+    def build(cls, obs_dim: int, act_dim: int, config: C, seeds: Sequence[int]) -> tuple[list[nn.Module], Self]:
+        """One learner's networks per seed, and the losses they share."""
+        nets = [cls.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
+        return nets, cls(nets[0], config)
+
+    # -- what training asks -----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def learning_rate(self) -> Mapping[str, float]:
+        """Adam step size by prefix of the parameters' names; "" is all of them."""
+
+    @property
+    def tau(self) -> float:
+        """Step of the target networks."""
+        return 0.0
+
+    @property
+    def batch_spec(self) -> BatchSpec:
+        """What an update reads."""
+        return BatchSpec()
+
+    def noise(self, batch: Batch, generator: torch.Generator) -> Mapping[str, Tensor]:
+        """The random numbers of one update of all learners: batch [P, M, B, ...]."""
+        return {}
+
+    @property
+    def child_steps(self) -> Sequence[tuple[str, Loss]]:
+        """Steps of one child of the networks alone, each on a fresh batch, before the step of all."""
+        return ()
+
+    @abstractmethod
+    def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+        """The scalar to descend, and what to log."""
+
+    def stages(self, varies: str) -> Sequence[Stage]:
+        """What is learnt before, by one learner per seed and task; `varies` says what differs between tasks."""
+        return ()
+
+    # -- what evaluation and users ask ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def infer(self, params: Params, context: Tensor) -> Tensor:
+        """z [..., l] of contexts [..., C, (s, a, r, s')]."""
+
+    @abstractmethod
+    def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
+        """Actions in [-1, 1] at observations [..., S] in the tasks z [..., l]."""
+
+    def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
+        """Values [critics, ...] of actions, where the algorithm `has_values`."""
+        raise NotImplementedError

@@ -1,0 +1,160 @@
+"""Settings: typed, frozen, and refused in one sentence where they make no sense.
+
+    @settings
+    class CloningConfig(MetaConfig):
+        step_size: Positive = 1e-3
+
+A class of settings is a dataclass whose values are checked however they come: as Python values, as flags, or from TOML
+and JSON by `read`. Where a number may lie is part of its type. Nothing is guessed: "3" and true are no numbers, and an
+unknown name is an error. pydantic does the checking.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, replace
+from functools import wraps
+from typing import Annotated, Any, TypeVar, dataclass_transform
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
+
+from omrl.errors import OmrlError, did_you_mean
+
+T = TypeVar("T")
+Number = TypeVar("Number", int, float)
+
+# What a value of the wrong type should have been.
+WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a table",
+}
+
+
+def _wrong(sentence: str) -> PydanticCustomError:
+    # Curly brackets in a value are no places to fill in.
+    return PydanticCustomError("range", "{sentence}", {"sentence": sentence})
+
+
+def _at_least_one(value: int) -> int:
+    if value < 1:
+        raise _wrong(f"must be at least 1, not {value}")
+    return value
+
+
+def _above_zero(value: float) -> float:
+    if value <= 0:
+        raise _wrong(f"must be above 0, not {value}")
+    return value
+
+
+def _not_negative(value: Number) -> Number:
+    if value < 0:
+        raise _wrong(f"cannot be negative, as {value} is")
+    return value
+
+
+def _fraction(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise _wrong(f"must lie between 0 and 1, not {value}")
+    return value
+
+
+def _layers(value: tuple[int, ...]) -> tuple[int, ...]:
+    if min(value, default=1) < 1:
+        raise _wrong(f"must be layers of at least 1, not {value}")
+    return value
+
+
+AtLeastOne = Annotated[int, AfterValidator(_at_least_one)]
+Count = Annotated[int, AfterValidator(_not_negative)]
+Positive = Annotated[float, AfterValidator(_above_zero)]
+NotNegative = Annotated[float, AfterValidator(_not_negative)]
+Fraction = Annotated[float, AfterValidator(_fraction)]
+# Files have lists where Python has tuples.
+Numbers = Annotated[tuple[int, ...], Field(strict=False)]
+Layers = Annotated[tuple[int, ...], Field(strict=False), AfterValidator(_layers)]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def settings(cls: type[T]) -> type[T]:
+    """Make a class of settings: a frozen dataclass that checks its values, whoever makes it."""
+    strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    checked: type[T] = dataclass(frozen=True, config=strict)(cls)  # type: ignore[assignment]
+    make: Callable[..., None] = checked.__init__
+
+    @wraps(make)
+    def __init__(self: T, *args: Any, **values: Any) -> None:
+        try:
+            make(self, *args, **values)
+        except ValidationError as error:
+            raise OmrlError(_sentence(error, cls)) from None
+
+    checked.__init__ = __init__  # type: ignore[method-assign,assignment]
+    return checked
+
+
+def read(kind: type[T], values: Mapping[str, Any], where: object) -> T:
+    """Settings from a table that a file has; a wrong one is named with the file."""
+    try:
+        return kind(**values)
+    except OmrlError as error:
+        raise OmrlError(f"{where}: {error}") from None
+    except TypeError as error:  # keys that are no names
+        raise OmrlError(f"{where} is no table of {kind.__name__} ({error}).") from None
+
+
+def changed(config: T, values: Mapping[str, Any], whose: str) -> T:
+    """A copy with other values, checked."""
+    names = [item.name for item in fields(config)]  # type: ignore[arg-type]
+    if unknown := sorted(values.keys() - set(names)):
+        hint = did_you_mean(unknown[0], names) if len(unknown) == 1 else ""
+        raise OmrlError(f"{whose} has no {', '.join(unknown)}{hint}.")
+    return replace(config, **values)  # type: ignore[type-var]
+
+
+def with_values(config: T, values: Mapping[str, Any]) -> T:
+    """A copy that has other values, unchecked: tensors, say, where a loss is told each learner's own number."""
+    changed = copy.copy(config)
+    for name, value in values.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def _sentence(error: ValidationError, cls: type) -> str:
+    """What is wrong first, in one sentence."""
+    found = error.errors(include_url=False)
+    names = [item.name for item in fields(cls)]
+    unknown = [str(one["loc"][0]) for one in found if one["type"] == "unexpected_keyword_argument"]
+    if unknown:
+        hint = did_you_mean(unknown[0], names) if len(unknown) == 1 else ""
+        return f"{cls.__name__} has no {', '.join(sorted(unknown))}{hint}."
+    first = found[0]
+    where = [str(part) for part in first["loc"]]
+    name, kind, value = (where[0] if where else cls.__name__), first["type"], first["input"]
+    if kind == "range":
+        return f"{name} {first['msg']}."
+    if kind == "finite_number":
+        return f"{name} must be finite, not {value}."
+    if kind == "literal_error":
+        choices = str(first["ctx"]["expected"]).replace("'", "").replace(" or ", ", ")
+        return f"{name} cannot be {_short(value)}; it is one of {choices}."
+    if kind.startswith("missing"):
+        return f"{cls.__name__} needs {name}, which is not given."
+    wanted = WANTED.get(kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float"))
+    inside = f" of {name}" if len(where) > 1 else ""
+    if wanted:
+        return f"{'Every value' + inside if inside else name} must be {wanted}, not {_short(value)}."
+    return f"{name} is not right: {first['msg'][:200]}."
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
