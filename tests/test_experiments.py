@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from omrl import cli, stats, training
-from omrl.algorithms import ALGORITHMS, get_algorithm, read_preset
+from omrl.algorithms import ALGORITHMS, about, get_algorithm, read_preset
 from omrl.errors import OmrlError
-from omrl.experiments import COLUMNS, PaperRun, overview, running
-from omrl.experiments.definitions import Claim, Data, Row, cost_table, experiments, get_experiment, get_scale
+from omrl.experiments import COLUMNS, PaperRun, overview, planning, running
+from omrl.experiments.definitions import Claim, Data, Row, experiments, get_experiment, get_scale, minutes_around
 from omrl.experiments.judging import (
     DOES_NOT,
     EQUAL,
@@ -116,9 +116,9 @@ def test_ablations_are_those_of_the_paper():
 
 
 def test_costs_and_small_sizes_are_there_for_every_algorithm():
-    for scale in SCALES:
-        assert set(cost_table(scale)) == {*ALGORITHMS, "around"}
-    assert set(get_scale("small").sizes) == set(ALGORITHMS)
+    for name in ALGORITHMS:
+        assert set(about(name, "cost")) == set(SCALES)
+        assert about(name, "small") and get_algorithm(name).Config(**about(name, "small"))
     assert get_scale("small").note and not get_scale("full").note
 
 
@@ -215,14 +215,14 @@ def test_small_scale_stands_point_robots_for_the_others_with_their_presets():
 def test_cost_counts_updates_seeds_and_first_stages():
     wanted = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 1))
     assert [updates(job) for job in wanted] == [10_000] * 4
-    costs = cost_table("full")
-    by_hand = sum(10_000 * costs[job.algorithm]["first"] / 60_000 + costs["around"] for job in wanted)
+    costs, around = {name: about(name, "cost")["full"] for name in ALGORITHMS}, minutes_around("full")
+    by_hand = sum(10_000 * costs[job.algorithm]["first"] / 60_000 + around for job in wanted)
     assert minutes(wanted, "full") == pytest.approx(by_hand)
     more = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 2))
     assert minutes(more, "full") > minutes(wanted, "full")
     mbml = jobs(plan(get_experiment("comparison-half-cheetah-vel"), get_scale("full"), 1))[-1:]
     stage = 10_000 * 80 * costs["mbml"]["stage"] / 60_000
-    assert minutes(mbml, "full") == pytest.approx(15_000 * costs["mbml"]["first"] / 60_000 + stage + costs["around"])
+    assert minutes(mbml, "full") == pytest.approx(15_000 * costs["mbml"]["first"] / 60_000 + stage + around)
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------
@@ -410,8 +410,14 @@ def tiny(monkeypatch):
     small = get_scale("small")
     tiny = {"batch_size": 8, "context_size": 8, "meta_batch": 4}
     first = {"teacher_steps": 4, "reward_steps": 4, "next_obs_steps": 4, "members": 2}
-    sizes = {name: {**own, **tiny, **(first if name == "mbml" else {})} for name, own in small.sizes.items()}
-    monkeypatch.setattr(execute, "get_scale", lambda _: replace(small, **TINY, sizes=sizes))
+
+    def smaller(name, what):
+        return (
+            {**about(name, what), **tiny, **(first if name == "mbml" else {})} if what == "small" else about(name, what)
+        )
+
+    monkeypatch.setattr(planning, "about", smaller)
+    monkeypatch.setattr(execute, "get_scale", lambda _: replace(small, **TINY))
     monkeypatch.setattr(probe, "DRAWS", 6)
 
 

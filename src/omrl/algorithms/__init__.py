@@ -33,6 +33,7 @@ ALGORITHMS = {
 USUAL = "paper"
 # Values of these hold for every family of a preset.
 EVERY_FAMILY = "every-family"
+NO_PRESETS = ("small", "cost", "metrics")
 
 
 def known_algorithms() -> dict[str, str]:
@@ -73,7 +74,7 @@ def _checked(name: str, found: object) -> type[Algorithm[Any]]:
     return found
 
 
-# -- presets: a TOML file of the module's name beside it ---------------------------------------------------------------
+# -- what stands beside an algorithm: a TOML file of its module's name -------------------------------------------------
 
 
 def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[
 
     None is the usual one, or nothing where the algorithm does not have it for this family or the data is of none.
     """
-    presets = _presets(algorithm)
+    presets = {name: table for name, table in _beside(algorithm).items() if name not in NO_PRESETS}
     if preset is None:
         usual = presets.get(USUAL, {})
         return {**usual.get(EVERY_FAMILY, {}), **usual[family]} if family is not None and family in usual else {}
@@ -94,20 +95,28 @@ def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[
     return {**presets[preset].get(EVERY_FAMILY, {}), **presets[preset][family]}
 
 
-def _presets(algorithm: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    """By name and family; those of the classes that it derives from are its own too."""
-    if algorithm in ALGORITHMS:  # none of these inherits presets: no need to import torch
+def about(algorithm: str, what: str) -> Mapping[str, Any]:
+    """What stands beside an algorithm that is no preset; nothing where it says nothing.
+
+    `small` are sizes for studies at small scale, `cost` what an update takes, `metrics` titles and units for reports.
+    """
+    return _beside(algorithm).get(what, {})
+
+
+def _beside(algorithm: str) -> Mapping[str, Mapping[str, Any]]:
+    """Tables by name; those of the classes that it derives from are its own too."""
+    if algorithm in ALGORITHMS:  # none of these inherits: no need to import torch
         modules = [ALGORITHMS[algorithm].partition(":")[0]]
     else:
         modules = [base.__module__ for base in reversed(get_algorithm(algorithm).__mro__)]
-    found: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for module in dict.fromkeys(modules):
         found |= _of_module(module)
     return found
 
 
 @cache
-def _of_module(name: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+def _of_module(name: str) -> Mapping[str, Mapping[str, Any]]:
     module = sys.modules.get(name)
     origin = getattr(module, "__file__", None) if module else (spec.origin if (spec := find_spec(name)) else None)
     path = Path(origin).with_suffix(".toml") if origin else None
@@ -116,4 +125,4 @@ def _of_module(name: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     try:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise OmrlError(f"{path}, the presets beside {name}, cannot be read ({error}).") from error
+        raise OmrlError(f"{path}, beside {name}, cannot be read ({error}).") from error

@@ -120,8 +120,6 @@ class Scale:
     """Updates between two looks at the return; a twentieth of the run if left out."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Families that stand for others, by what varies."""
-    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Hyperparameters by algorithm."""
 
 
 @cache
@@ -165,7 +163,7 @@ def get_scale(name: str) -> Scale:
     return scale
 
 
-def cost_table(scale: str) -> dict[str, Any]:
-    """Milliseconds of updates by algorithm, and minutes around a run."""
-    found: dict[str, Any] = _table()["cost"][scale]
+def minutes_around(scale: str) -> float:
+    """What a run takes beside its updates."""
+    found: float = _table()["around"][scale]
     return found

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from omrl import training
-from omrl.algorithms import read_preset
-from omrl.experiments.definitions import Data, Experiment, Row, Scale, cost_table
+from omrl.algorithms import about, read_preset
+from omrl.experiments.definitions import Data, Experiment, Row, Scale, minutes_around
 from omrl.families import get_family
 
 Changes = tuple[tuple[str, Any], ...]
+# Milliseconds of an update where an algorithm does not say.
+UNKNOWN_COST = {"first": 2.0, "further": 1.0}
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     stand_in = scale.families[get_family(data.family).varies]
     preset = read_preset(row.algorithm, row.preset, data.family)
     own = {name: value for name, value in preset.items() if name not in training.OF_THE_RUN}
-    changes = {**own, **row.changes, **scale.sizes[row.algorithm]}
+    changes = {**own, **row.changes, **about(row.algorithm, "small")}
     source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes)
     level = row.level or preset.get("level")
     return Job(source, row.algorithm, "paper", _frozen(changes), level, **shape)  # type: ignore[arg-type]
@@ -105,14 +107,13 @@ def updates(job: Job) -> int:
 
 def minutes(all_jobs: Iterable[Job], scale: str) -> float:
     """About how long runs take, one after the other: on one H200 at full scale, on two cores at small scale."""
-    costs = cost_table(scale)
     total = 0.0
     for job in all_jobs:
-        cost = costs[job.algorithm]
+        cost = about(job.algorithm, "cost").get(scale, UNKNOWN_COST)
         milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
         if "stage" in cost:
             values = {**read_preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
             tasks = job.source.tasks or len(get_family(job.source.family).splits[job.source.split].train)
             milliseconds += values["teacher_steps"] * job.seeds * tasks * cost["stage"]
-        total += milliseconds / 60_000 + costs["around"]
+        total += milliseconds / 60_000 + minutes_around(scale)
     return total

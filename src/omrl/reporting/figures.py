@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from omrl.algorithms import about, known_algorithms
 from omrl.behaviour.plots import COLOURS as LEVEL_COLOURS
 from omrl.data import MetaDataset
 from omrl.embedding import RANDOM_DISTANCE
@@ -32,7 +33,8 @@ from omrl.reporting.style import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Metrics of omrl's algorithms in the order in which they are shown: title, unit. Those of others follow by name.
+# Metrics of omrl's algorithms in the order in which they are shown: title, unit. Those of others follow by name, with
+# what the table `metrics` beside them says.
 METRICS = {
     "return": ("Return on test tasks", "mean sum of rewards"),
     "dml_loss": ("Distance-metric loss", "loss of the encoder"),
@@ -55,16 +57,22 @@ METRICS = {
 }
 
 
-def metric_names(metric: str) -> tuple[str, str]:
+def metric_names(metric: str, runs: Sequence[RunFacts] = ()) -> tuple[str, str]:
     """Title and unit of any metric."""
-    return METRICS.get(metric, (metric.replace("_", " "), "value"))
+    if metric in METRICS:
+        return METRICS[metric]
+    for name in {facts.run.config["algorithm"] for facts in runs} & set(known_algorithms()):
+        if metric in (told := about(name, "metrics")):
+            title, unit = told[metric]
+            return title, unit
+    return metric.replace("_", " "), "value"
 
 
 def learning_curve(runs: Sequence[RunFacts], metric: str) -> Figure:
     """One metric of several runs: the mean over seeds and the range between them."""
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
-    title, unit = metric_names(metric)
+    title, unit = metric_names(metric, runs)
     figure = new(4.3, 2.7)
     axes = figure.subplots()
     shown = [facts for facts in runs if metric in facts.curves]

@@ -1,0 +1,89 @@
+"""An algorithm of another distribution, installed as a user would: everything that omrl does, it does with it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from omrl.families import FAMILIES
+from training_helpers import walks
+
+PLUGIN = Path(__file__).parent / "plugin"
+TOGETHER = ["--seeds", "2", "--steps", "6", "--width", "4", "--batch-size", "4", "--context-size", "3"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the distribution installed from its wheel."""
+    wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
+    subprocess.run(build, cwd=PLUGIN, check=True, capture_output=True)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site)]
+    subprocess.run([*install, str(next(wheels.glob("*.whl")))], check=True, capture_output=True)
+    return site
+
+
+@pytest.fixture(scope="module")
+def omrl(site, tmp_path_factory):
+    """The command line, where that distribution is installed."""
+    folder = tmp_path_factory.mktemp("work")
+    walks(FAMILIES["sparse-point-robot"], folder / "data")
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+
+    def command(*words, fails=False):
+        done = subprocess.run(
+            [sys.executable, "-m", "omrl", *words],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stderr
+        return done.stdout + done.stderr
+
+    command.folder = folder
+    return command
+
+
+@pytest.fixture(scope="module")
+def run(omrl):
+    omrl("train", "prototypes", "--data", "data", "--out", "run", *TOGETHER, "--log-every", "2", "--eval-every", "0")
+    return omrl.folder / "run"
+
+
+def test_it_trains_by_its_short_name_with_its_preset_and_its_stage(run):
+    config = json.loads((run / "config.json").read_text())
+    assert config["algorithm"] == "prototypes" and config["hyperparameters"]["latent_dim"] == 3
+    assert config["batch"]["consecutive"] and config["batch"]["other_tasks"]
+    with (run / "metrics.csv").open(newline="") as file:
+        assert {row["name"] for row in csv.DictReader(file)} >= {"imitation", "reward_error"}
+    assert (run / "stages" / "mean-reward" / "result.safetensors").is_file()
+
+
+def test_it_is_evaluated_and_reported_with_its_own_words(omrl, run):
+    assert "mean" in omrl("evaluate", "run", "--episodes", "1", "--context", "10")
+    omrl("report", "run", "--out", "report")
+    assert "Error of the imitated actions" in (omrl.folder / "report" / "index.html").read_text()
+
+
+def test_its_speed_is_measured(omrl):
+    words = ["--algorithms", "prototypes", "--seeds", "1", "--device", "cpu", "--mode", "eager", "--seconds", "0"]
+    assert "prototypes, 1 seed" in omrl("bench", "update", *words, "--repeats", "1")
+
+
+def test_another_preset_is_found_and_an_unknown_one_is_not(omrl):
+    words = ["train", "prototypes", "--data", "data", "--out", "other", "--dry-run"]
+    assert '"step_size": 0.0001' in omrl(*words, "--preset", "careful")
+    assert "it has paper, careful" in omrl(*words, "--preset", "brave", fails=True)
+
+
+def test_its_flags_are_listed_and_it_is_named_among_the_others(omrl):
+    assert "--prototypes INT" in omrl("train", "prototypes", "--help")
+    assert "prototypes" in omrl("train", "prototype", "--data", "data", "--out", "x", fails=True)
