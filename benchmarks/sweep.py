@@ -29,7 +29,8 @@ from rich.table import Table
 from omrl import training
 from omrl.data import MetaDataset
 from omrl.evaluation import CONTEXT_ROWS, given_context, summary
-from omrl.run import Run
+from omrl.learning import training as learning
+from omrl.runs.run import Run
 
 # Held-out tasks are few: they have more episodes each.
 TASKS, EPISODES, HELD_OUT_EPISODES = 20, 2, 10
@@ -94,9 +95,9 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
         if hyperparameters.regularisation == "none":
             hyperparameters = replace(hyperparameters, regularisation="policy")
         device = choose_device(train.device)
-        config = training.run_config(train, hyperparameters, dataset)
-        run = Run.create(Path(folder), config)
-        learner = training.Learner(run, view.to(device, max_rows=train.max_rows), device)
+        config = learning.run_config(train, hyperparameters, dataset)
+        run = Run.create(Path(folder), config, {})
+        learner = learning.Training(run, view.to(device, max_rows=train.max_rows), device)
         with torch.no_grad():
             learner.population.params["alpha"].copy_(torch.tensor(args.alphas))
         learner.learn(train.log_every, train.steps)

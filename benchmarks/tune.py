@@ -31,9 +31,11 @@ from omrl import training
 from omrl.data import MetaDataset
 from omrl.devices import choose_device
 from omrl.evaluation import CONTEXT_ROWS, given_context, summary
-from omrl.run import Run
+from omrl.learning import training as learning
+from omrl.learning.stages import learn_stages
+from omrl.runs.model import populate
+from omrl.runs.run import Run
 from omrl.schema import with_values
-from omrl.stages import learn_stages
 
 
 def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -159,7 +161,7 @@ class Trials:
         return getattr(self.algorithm, name)
 
 
-def vary(learner: training.Learner, trials: Sequence[Mapping[str, Any]], device: str) -> None:
+def vary(learner: learning.Training, trials: Sequence[Mapping[str, Any]], device: str) -> None:
     """Give every learner of a population the hyperparameters of its own trial."""
     config, kind = learner.hyperparameters, type(learner.algorithm)
     configs = [replace(config, **trial) for trial in trials]
@@ -173,11 +175,9 @@ def vary(learner: training.Learner, trials: Sequence[Mapping[str, Any]], device:
             module.trial = nn.ParameterDict({name: nn.Parameter(torch.tensor(getattr(one, name))) for name in tried})
         return modules, Trials(algorithm, tried)
 
-    first = learner.run.config["seed"]
+    first = learner.run.config.seed
     seeds, builder = range(first, first + len(trials)), SimpleNamespace(build=build)
-    learner.algorithm, learner.population = training.populate(
-        builder, learner.obs_dim, learner.act_dim, config, seeds, device
-    )
+    learner.algorithm, learner.population = populate(builder, learner.obs_dim, learner.act_dim, config, seeds, device)
     learner.population.set_rates([learner.algorithm.of(one).learning_rate for one in configs])
     if "alpha" in changed:
         with torch.no_grad():
@@ -212,13 +212,13 @@ def try_out(
     level = dataset.level(train.level or "mixed")
     view = level.select([name for name in names if name not in held] or names)
     each = [trial for trial in trials for _ in range(seeds)]
-    config = training.run_config(train, hyperparameters, dataset)
+    config = learning.run_config(train, hyperparameters, dataset)
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.create(Path(folder), config)
+        run = Run.create(Path(folder), config, {})
         rows = view.to(device, max_rows=train.max_rows)
-        learner = training.Learner(run, rows, device)
+        learner = learning.Training(run, rows, device)
         if stages := learner.algorithm.stages(dataset.manifest.varies):
-            one = Run(run.folder, {**config, "seeds": 1})
+            one = Run(run.folder, replace(config, seeds=1))
             if not frozen:
                 frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
             learner.frozen = {name: value.expand(len(each), *value.shape[1:]) for name, value in frozen.items()}

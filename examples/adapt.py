@@ -15,13 +15,13 @@ import omrl
 def main(folder: str) -> None:
     trained = omrl.load(folder)
     # Of the quality that it was trained on: contexts of another one tell it less.
-    dataset = omrl.MetaDataset.open(trained.run.config["data"]).level(trained.run.config["level"])
+    dataset = omrl.MetaDataset.open(trained.run.config.data).level(trained.run.config.level)
     name = dataset.split["test"][0]
     transitions = dataset.sample(name, 200, np.random.default_rng(0))
 
     policy = trained.adapt(transitions)  # from here on only observations are needed
 
-    family = omrl.FAMILIES[trained.run.config["family"]]
+    family = omrl.FAMILIES[trained.run.config.family]
     task = next(task for task in dataset.tasks if task.name == name)
     env = family.make(task)
     observation, _ = env.reset(seed=0)

@@ -17,8 +17,9 @@ from omrl import evaluation
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.run import Run
-from omrl.training import Trained
+from omrl.runs.model import Model
+from omrl.runs.policy import CONTEXT
+from omrl.runs.run import Run
 from training_helpers import pumps, train, walks
 
 
@@ -50,7 +51,7 @@ def test_evaluation_scores_every_seed_task_and_episode(data, trained):
 def test_given_context_returns_are_those_of_the_gymnasium_environment(tmp_path):
     family = FAMILIES["point-robot-wind"]  # its rewards are never zero
     data = walks(family, tmp_path / "walks")
-    learner = Trained(train(data, tmp_path / "run", seeds=1))
+    learner = Model(train(data, tmp_path / "run", seeds=1))
     view = MetaDataset.open(data).select(MetaDataset.open(data).split["test"])
     found = evaluation.given_context(learner, view, context=10, episodes=1, seed=0)[0, :, 0]
     contexts = evaluation.draw_contexts(learner, view, 10, 0)
@@ -77,7 +78,7 @@ def test_adapting_equals_what_evaluation_does(data, trained):
     task = dataset.split["test"][0]
     rows = dataset.rows(task)
     policy = omrl.load(trained).adapt(rows, seed=1)
-    learner = Trained(Run.open(trained))
+    learner = Model(Run.open(trained))
     params = learner.params(1)
     z = learner.algorithm.infer(params, learner.contexts(rows)[None])
     obs = np.array([0.3, -0.2], dtype=np.float32)
@@ -164,3 +165,25 @@ def test_the_example_adapts_to_an_unseen_task(data, trained):
     assert found.stdout.startswith(name), found.stderr
     # The context is of the quality that was trained on.
     assert found.stdout.strip().endswith(f"the logs' mean {level.returns(name).mean():.2f}")
+
+
+BARE = """
+import sys
+
+for name in ("tyro", "rich", "gymnasium", "mujoco", "matplotlib", "h5py", "pyarrow", "minari"):
+    sys.modules[name] = None  # as where it is not installed
+import numpy as np
+import omrl
+rows = dict(np.load(sys.argv[2]))
+print(omrl.load(sys.argv[1]).adapt(rows).act(rows["observations"][0]).tolist())
+"""
+
+
+def test_a_policy_needs_no_command_line_no_terminal_and_no_simulator(trained, data, tmp_path):
+    rows = {name: np.array(MetaDataset.open(data).rows(0)[name]) for name in CONTEXT}
+    np.savez(tmp_path / "rows.npz", **rows)
+    words = [sys.executable, "-c", BARE, str(trained), str(tmp_path / "rows.npz")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = omrl.load(trained).adapt(rows).act(rows["observations"][0])
+    np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=1e-5)

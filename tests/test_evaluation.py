@@ -18,8 +18,8 @@ from omrl.data.manifest import Reference
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate, evaluate, halves, identification, logged
 from omrl.families import FAMILIES
-from omrl.run import Run
-from omrl.training import Trained
+from omrl.runs.model import Model
+from omrl.runs.run import Run
 
 SMALL = {
     "hidden": (16, 16),
@@ -97,7 +97,7 @@ def test_tasks_that_differ_are_told_apart(run_of_plants):
 def test_tasks_that_do_not_differ_are_told_apart_by_chance(run_of_plants, tmp_path):
     # Few rows and long contexts: whoever drew both contexts from the same rows would recognise them.
     view = plants(tmp_path / "data", [0.0] * 40, episodes=4, steps=3)
-    found = logged(Trained(Run.open(run_of_plants)), view, context=200, seed=0)
+    found = logged(Model(Run.open(run_of_plants)), view, context=200, seed=0)
     assert found["identification"].shape == (2, 40)
     assert found["identification"].mean() < 0.1  # chance is 0.025
 
@@ -134,8 +134,8 @@ class Sums(Copies):
 
 
 def test_a_policy_that_copies_has_no_action_error(run_of_plants):
-    trained = Trained(Run.open(run_of_plants))
-    dataset = MetaDataset.open(trained.run.config["data"])
+    trained = Model(Run.open(run_of_plants))
+    dataset = MetaDataset.open(trained.run.config.data)
     trained.algorithm = Copies(trained.normalise)
     found = logged(trained, dataset, context=10, seed=0)
     np.testing.assert_allclose(found["action_error"], 0, atol=1e-5)
@@ -151,7 +151,7 @@ def test_a_policy_that_copies_has_no_action_error(run_of_plants):
 
 def test_actions_are_compared_on_some_rows_of_a_long_task(run_of_plants, monkeypatch):
     monkeypatch.setattr(evaluation, "SCORED_ROWS", 7)
-    trained = Trained(Run.open(run_of_plants))
+    trained = Model(Run.open(run_of_plants))
     scored = []
 
     class Spy(Copies):
@@ -160,7 +160,7 @@ def test_actions_are_compared_on_some_rows_of_a_long_task(run_of_plants, monkeyp
             return super().act(params, obs, z)
 
     trained.algorithm = Spy(trained.normalise)
-    logged(trained, MetaDataset.open(trained.run.config["data"]), context=10, seed=0)
+    logged(trained, MetaDataset.open(trained.run.config.data), context=10, seed=0)
     assert set(scored) == {7}
 
 
@@ -180,14 +180,14 @@ def test_a_single_episode_is_cut_in_two():
 
 def test_one_task_is_scored_without_being_told_apart(run_of_plants, tmp_path):
     view = plants(tmp_path / "data", [0.0], episodes=1)
-    found = logged(Trained(Run.open(run_of_plants)), view, context=10, seed=0)
+    found = logged(Model(Run.open(run_of_plants)), view, context=10, seed=0)
     assert "identification" not in found and found["action_error"].shape == (2, 1)
 
 
 def test_a_task_with_a_single_row_gets_one_sentence(run_of_plants, tmp_path):
     view = plants(tmp_path / "data", [0.0], episodes=1, steps=1)
     with pytest.raises(OmrlError, match="'plant-0' has a single row"):
-        logged(Trained(Run.open(run_of_plants)), view, context=10, seed=0)
+        logged(Model(Run.open(run_of_plants)), view, context=10, seed=0)
 
 
 def test_the_command_says_that_returns_cannot_be_had(run_of_plants, capsys):
@@ -288,7 +288,7 @@ def test_the_summary_has_every_statistic(run_of_points, capsys):
 
 
 def test_the_score_is_normalised_where_there_are_references(run_of_points):
-    dataset = MetaDataset.open(Run.open(run_of_points).config["data"])
+    dataset = MetaDataset.open(Run.open(run_of_points).config.data)
     test = dataset.select(dataset.split["test"])
     scores = np.array([[1.0, 3.0]])
     assert "normalised" not in evaluation.summary(scores, test, 1)

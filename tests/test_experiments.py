@@ -38,8 +38,9 @@ from omrl.experiments.judging import (
 from omrl.experiments.planning import Source, jobs, minutes, plan, updates
 from omrl.experiments.running import make_data, resolve, train, train_all
 from omrl.families import FAMILIES
-from omrl.reporting.gather import Curve
-from omrl.run import Run
+from omrl.learning import training as learning
+from omrl.runs.records import Curve
+from omrl.runs.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = [
@@ -477,7 +478,7 @@ def test_a_run_goes_on_where_its_data_has_moved_to(robots, tmp_path, capsys):
     train(*first)
     (first[0].out / "checkpoints" / "latest").write_text("step-0000016.safetensors\n")
     train(*then)
-    assert Run.open(first[0].out).config["data"] == str(moved)
+    assert Run.open(first[0].out).config.data == str(moved)
     printed = capsys.readouterr()
     assert printed.out.count("training ") == 2 and "goes on at update 16" in printed.err
 
@@ -486,11 +487,11 @@ def test_a_run_of_which_no_seed_is_left_is_an_outcome_too(robots, tmp_path, caps
     job = replace(plan(get_experiment("comparison-point-robot-wind"), get_scale("small"))[0].job, steps=20)
     resolved = resolve(job, robots / "small" / "point-robot-wind", tmp_path / "runs", "cpu")
 
-    def spoiled(self, generator, draw=training.Learner._draw):
+    def spoiled(self, generator, draw=learning.Training._draw):
         batch, noise = draw(self, generator)
         return {**batch, "rew": batch["rew"] * float("nan")}, noise
 
-    monkeypatch.setattr(training.Learner, "_draw", spoiled)
+    monkeypatch.setattr(learning.Training, "_draw", spoiled)
     train(*resolved)
     assert "warning: No seed of" in capsys.readouterr().out
     train(*resolved)

@@ -12,7 +12,7 @@ import pytest
 import omrl
 from omrl import cli, training
 from omrl.evaluation import evaluate
-from omrl.run import Run
+from omrl.runs.run import Run
 from training_helpers import metrics, pumps
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "own-algorithm.md"
@@ -82,7 +82,7 @@ def test_its_fields_are_flags(run, logs, monkeypatch):
     ((train, config),) = found
     assert (train.algorithm, train.steps) == (NAME, 3)
     assert (config.hidden, config.learning_rate, config.latent_dim) == ((4,), 0.5, 5)
-    assert Run.open(run.folder).config["hyperparameters"]["hidden"] == [32, 32]
+    assert Run.open(run.folder).config.hyperparameters["hidden"] == [32, 32]
 
 
 def test_the_command_finds_it_in_the_working_directory(module, logs, tmp_path, monkeypatch, capsys):

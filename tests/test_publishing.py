@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 
 import aa_rate
 import focal_results
@@ -14,6 +15,7 @@ import rejudge
 
 from omrl import stats
 from publishing_helpers import WIND, results, row, summary
+from training_helpers import some_config
 
 # -- runs of FOCAL -----------------------------------------------------------------------------------------------------
 
@@ -33,9 +35,7 @@ def made(folder, value=10.0, half=False, preset="measured", **config):
     folder.mkdir()
     written = {
         "config.json": {
-            "family": "half-cheetah-vel",
-            "preset": preset,
-            "level": "expert",
+            **asdict(some_config(family="half-cheetah-vel", preset=preset, level="expert")),
             "data": str(folder / "elsewhere"),
             "hyperparameters": {"half": half, "alpha": 30.0},
             **config,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import sampling
 from omrl.algorithms.algorithm import BatchSpec
 from omrl.data import MetaDataset, Tensors
 from omrl.errors import OmrlError
-from omrl.sampling import MetaSampler, Normalisation, OnDisk, StreamedSampler, fits, make_sampler, next_actions
+from omrl.learning import sampling
+from omrl.learning.sampling import MetaSampler, Normalisation, OnDisk, StreamedSampler, fits, make_sampler, next_actions
 
 ALL = BatchSpec(context_sets=2, next_actions=True, dense_rewards=True)
 SIZES = {"spec": ALL, "learners": 2, "meta_batch": 3, "batch_size": 40, "context_size": 15}

@@ -16,13 +16,16 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import compiling, devices, evaluation, looking, sampling, training
+from omrl import compiling, devices, evaluation
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.run import Run
-from omrl.training import Learner, Trained
-from training_helpers import metrics, pumps, train, walks
+from omrl.learning import looks
+from omrl.learning import training as learning
+from omrl.learning.training import Training
+from omrl.runs.model import Model
+from omrl.runs.run import Run
+from training_helpers import metrics, pumps, some_config, train, walks
 
 # Two draws in an update: one for the discriminator alone.
 TWO_DRAWS = {"regularisation": "policy", "g_steps": 2}
@@ -58,7 +61,7 @@ class Cut(Exception):
 
 def cut_at(monkeypatch, call):
     """Make the draw of that number fail."""
-    draw, calls = Learner._draw, []
+    draw, calls = Training._draw, []
 
     def failing(self, generator):
         calls.append(1)
@@ -66,19 +69,19 @@ def cut_at(monkeypatch, call):
             raise Cut
         return draw(self, generator)
 
-    monkeypatch.setattr(Learner, "_draw", failing)
+    monkeypatch.setattr(Training, "_draw", failing)
 
 
 def spied(monkeypatch):
     """The observations of every draw."""
-    draw, drawn = Learner._draw, []
+    draw, drawn = Training._draw, []
 
     def spy(self, generator):
         batch, noise = draw(self, generator)
         drawn.append(batch["obs"].clone())
         return batch, noise
 
-    monkeypatch.setattr(Learner, "_draw", spy)
+    monkeypatch.setattr(Training, "_draw", spy)
     return drawn
 
 
@@ -143,7 +146,7 @@ def test_the_two_newest_checkpoints_are_kept(data, tmp_path):
 
 
 def test_a_run_whose_updates_take_long_saves_itself_in_between(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("omrl.stages.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("omrl.learning.training.CHECKPOINT_SECONDS", 0.0)
     cut_at(monkeypatch, 4)
     with pytest.raises(Cut):
         train(data, tmp_path / "run", save_every=100, steps=6)
@@ -155,7 +158,7 @@ def test_a_run_whose_updates_take_long_saves_itself_in_between(data, tmp_path, m
 
 
 def test_checkpoints_of_very_long_runs_are_in_the_order_of_their_steps(tmp_path):
-    run = Run.create(tmp_path / "run", {"seed": 0})
+    run = Run.create(tmp_path / "run", some_config(), {})
     for step in (9_990_000, 9_995_000, 10_000_000, 10_005_000):
         run.save(step, {"params": torch.full((1,), float(step))})
         assert run.load()[0] == step
@@ -181,8 +184,9 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from training_helpers import train
-from omrl import files, run
-from omrl.training import Learner
+from omrl import files
+from omrl.runs import run
+from omrl.learning.training import Training
 calls = []
 
 def once(function, name, number):
@@ -197,7 +201,7 @@ def once(function, name, number):
 train({data!r}, {out!r}, regularisation="policy", g_steps=2)
 """
 MOMENTS = {
-    "in the middle of an update": "Learner._draw = once(Learner._draw, 'draw', 18)",
+    "in the middle of an update": "Training._draw = once(Training._draw, 'draw', 18)",
     # The second checkpoint is there under its temporary name.
     "before a checkpoint is whole": "files.os.fsync = once(os.fsync, 'fsync', 5)",
 }
@@ -224,7 +228,7 @@ def test_a_streamed_run_goes_on_with_the_same_bytes(data, tmp_path, monkeypatch)
         drawn = spied(patch)
         train(data, tmp_path / "whole", stream=True, **TWO_DRAWS)
     assert len(drawn) == len({obs.numpy().tobytes() for obs in drawn}) == 2 * 12  # each draw is a fresh one
-    assert Run.open(tmp_path / "whole").config["stream"] is True
+    assert Run.open(tmp_path / "whole").config.stream is True
     with monkeypatch.context() as patch:
         cut_at(patch, 18)
         with pytest.raises(Cut):
@@ -238,9 +242,9 @@ def test_a_streamed_run_goes_on_with_the_same_bytes(data, tmp_path, monkeypatch)
 
 def test_data_that_does_not_fit_is_streamed_and_a_run_goes_on_as_it_began(data, tmp_path, monkeypatch):
     train(data, tmp_path / "began-in-memory", steps=5)
-    monkeypatch.setattr(sampling, "fits", lambda *_: False)
+    monkeypatch.setattr(learning, "fits", lambda *_: False)
     train(data, tmp_path / "run", steps=5)
-    assert Run.open(tmp_path / "run").config["stream"] is True
+    assert Run.open(tmp_path / "run").config.stream is True
     train(data, tmp_path / "began-in-memory", steps=5)
     with pytest.raises(OmrlError, match="another run: stream is False there and True here"):
         train(data, tmp_path / "began-in-memory", steps=5, stream=True)
@@ -253,7 +257,7 @@ def test_a_compiled_run_goes_on_with_the_same_bytes_and_agrees_with_an_eager_one
     train(data, tmp_path / "eager", **TWO_DRAWS)
     monkeypatch.setattr(devices, "UPDATES_WORTH_COMPILING", 1)
     train(data, tmp_path / "whole", **TWO_DRAWS)
-    assert Run.open(tmp_path / "whole").config["cpu"]["mode"] == "compiled"
+    assert Run.open(tmp_path / "whole").config.cpu["mode"] == "compiled"
     with monkeypatch.context() as patch:
         cut_at(patch, 18)
         with pytest.raises(Cut):
@@ -285,8 +289,8 @@ def failing_compiler(*_):
 
 def test_a_run_of_before_goes_on_and_threads_are_those_it_began_with(data, tmp_path, monkeypatch):
     used = []
-    learn = Learner.learn
-    monkeypatch.setattr(Learner, "learn", lambda self, *a: (used.append(torch.get_num_threads()), learn(self, *a))[1])
+    learn = Training.learn
+    monkeypatch.setattr(Training, "learn", lambda self, *a: (used.append(torch.get_num_threads()), learn(self, *a))[1])
     before = torch.get_num_threads()
     train(data, tmp_path / "run", steps=5, threads=1)
     monkeypatch.setattr(devices, "NUMBERS_PER_THREAD", 1)
@@ -296,7 +300,7 @@ def test_a_run_of_before_goes_on_and_threads_are_those_it_began_with(data, tmp_p
     # A folder that was made when neither this nor some hyperparameter existed.
     path = tmp_path / "run" / "config.json"
     config = json.loads(path.read_text())
-    del config["cpu"], config["hyperparameters"]["warm_up"]
+    del config["cpu"], config["batch"], config["schema"], config["hyperparameters"]["warm_up"]
     path.write_text(json.dumps(config))
     train(data, tmp_path / "run", steps=5)
     with pytest.raises(OmrlError, match="warm_up is 0 there and 3 here"):
@@ -314,7 +318,7 @@ def test_the_return_on_unseen_tasks_is_logged_as_evaluation_gives_it(windy, tmp_
     unseen = dataset.select(dataset.split["test"])
     for step in (5, 10, 12):
         shorter = train(windy, tmp_path / f"until-{step}", steps=step, seed=3)
-        wanted = evaluation.given_context(Trained(shorter), unseen, evaluation.CONTEXT_ROWS, episodes=1, seed=0)
+        wanted = evaluation.given_context(Model(shorter), unseen, evaluation.CONTEXT_ROWS, episodes=1, seed=0)
         found = [row["value"] for row in rows if row["step"] == str(step)]
         assert found == [f"{value:.6g}" for value in wanted.mean((1, 2))]
         assert wanted.max() < -1
@@ -330,9 +334,9 @@ def looks_of(folder):
 def test_looks_beside_the_updates_have_the_numbers_of_looks_between_them(windy, tmp_path, monkeypatch):
     """As on a GPU: each is about the parameters of its own update, however late it is done."""
     train(windy, tmp_path / "between", eval_every=2)
-    monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=True))
-    slow = looking.given_context
-    monkeypatch.setattr(looking, "given_context", lambda *a, **k: (time.sleep(0.2), slow(*a, **k))[1])
+    monkeypatch.setattr(learning, "Looks", partial(looks.Looks, beside=True))
+    slow = looks.given_context
+    monkeypatch.setattr(looks, "given_context", lambda *a, **k: (time.sleep(0.2), slow(*a, **k))[1])
     train(windy, tmp_path / "beside", eval_every=2)
     assert looks_of(tmp_path / "beside") == looks_of(tmp_path / "between")
     assert len({value for _, _, value in looks_of(tmp_path / "beside")}) > 6
@@ -344,7 +348,7 @@ def test_looks_beside_the_updates_have_the_numbers_of_looks_between_them(windy, 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_looks_go_on_beside_the_updates_and_have_the_same_numbers(windy, tmp_path, monkeypatch):
     train(windy, tmp_path / "beside", eval_every=2, device="cuda")
-    monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=False))
+    monkeypatch.setattr(learning, "Looks", partial(looks.Looks, beside=False))
     train(windy, tmp_path / "between", eval_every=2, device="cuda")
     found, wanted = looks_of(tmp_path / "beside"), looks_of(tmp_path / "between")
     assert [look[:2] for look in found] == [look[:2] for look in wanted]
@@ -354,20 +358,20 @@ def test_on_cuda_looks_go_on_beside_the_updates_and_have_the_same_numbers(windy,
 
 def test_a_look_that_an_interruption_cut_off_is_made_again(windy, tmp_path, monkeypatch):
     train(windy, tmp_path / "whole", eval_every=5)
-    monkeypatch.setattr(looking, "Looks", partial(looking.Looks, beside=True))
-    honest = looking.given_context
+    monkeypatch.setattr(learning, "Looks", partial(looks.Looks, beside=True))
+    honest = looks.given_context
 
     def late(*given, **named):
         time.sleep(1.0)  # the run is saved and goes on meanwhile
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(looking, "given_context", late)
+        patch.setattr(looks, "given_context", late)
         with pytest.raises(Cut):  # an error in a look is not lost
             train(windy, tmp_path / "cut", eval_every=5, save_every=5)
     # It is found out when the next checkpoint waits for it: no look is lost between two of them.
     assert looks_of(tmp_path / "cut") == [] and checkpoint(tmp_path / "cut")[0] == 5
-    monkeypatch.setattr(looking, "given_context", honest)
+    monkeypatch.setattr(looks, "given_context", honest)
     train(windy, tmp_path / "cut", eval_every=5, save_every=5)
     assert looks_of(tmp_path / "cut") == looks_of(tmp_path / "whole")
 
@@ -408,7 +412,7 @@ SPOILED = 6  # the update that meets a number that is not finite
 
 def spoil(monkeypatch, draw_of_update, *names):
     """Make numbers of the second learner not finite in one draw of one update, of two each."""
-    draw, calls = Learner._draw, []
+    draw, calls = Training._draw, []
 
     def spoiled(self, generator):
         calls.append(1)
@@ -419,7 +423,7 @@ def spoil(monkeypatch, draw_of_update, *names):
                 batch[name][1, 0, 0] = float("nan")
         return batch, noise
 
-    monkeypatch.setattr(Learner, "_draw", spoiled)
+    monkeypatch.setattr(Training, "_draw", spoiled)
 
 
 @pytest.mark.parametrize(
@@ -447,8 +451,8 @@ def test_a_seed_that_fails_keeps_its_last_good_state_and_the_others_go_on(
         assert torch.equal(found[1], kept)
     else:
         # Of this update the discriminator's own step was good.
-        before = Trained(Run.open(tmp_path / "good")).params(1)
-        after = Trained(Run.open(tmp_path / "run")).params(1)
+        before = Model(Run.open(tmp_path / "good")).params(1)
+        after = Model(Run.open(tmp_path / "run")).params(1)
         moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
         assert moved == {"g"}
     alive = {
@@ -459,25 +463,25 @@ def test_a_seed_that_fails_keeps_its_last_good_state_and_the_others_go_on(
     }
     # It still adapts, by what it knew.
     rows = MetaDataset.open(data).rows(0)
-    assert np.isfinite(Trained(Run.open(tmp_path / "run")).adapt(rows, seed=1).act([0.0, 0.0])).all()
+    assert np.isfinite(Model(Run.open(tmp_path / "run")).adapt(rows, seed=1).act([0.0, 0.0])).all()
 
 
 def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(Learner, "_warnings", lambda *_: [])
+    monkeypatch.setattr(Training, "_warnings", lambda *_: [])
     spoil(monkeypatch, 2, "rew", "rew_dense")
     train(data, tmp_path / "two", **TWO_DRAWS, seed=3, log_every=2)
     found = evaluation.evaluate(tmp_path / "two", episodes=1)
     assert found["seeds"] == 2 and found["stopped"] == [4]
 
-    def all_of_them(self, generator, draw=Learner._draw):
+    def all_of_them(self, generator, draw=Training._draw):
         batch, noise = draw(self, generator)
         return {**batch, "rew": batch["rew"] * float("nan"), "rew_dense": batch["rew"] * float("nan")}, noise
 
-    monkeypatch.setattr(Learner, "_draw", all_of_them)
+    monkeypatch.setattr(Training, "_draw", all_of_them)
     with pytest.raises(OmrlError, match=r"No seed of .* is left at update 2: each met a number that is not finite"):
         train(data, tmp_path / "none", **TWO_DRAWS, seed=3, log_every=2)
     # Nothing more would come of it: what was good is kept, and is all that there will be.
-    assert checkpoint(tmp_path / "none")[0] == Run.open(tmp_path / "none").config["steps"]
+    assert checkpoint(tmp_path / "none")[0] == Run.open(tmp_path / "none").config.steps
     assert (tmp_path / "none" / "timings.json").is_file()  # as any run that is finished
     found = evaluation.evaluate(tmp_path / "none", episodes=1)
     assert found["stopped"] == [3, 4] and np.isfinite(found["mean"]["value"])
@@ -486,7 +490,7 @@ def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, m
 def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch, capfd):
     train(data, tmp_path / "usual", steps=8)
     assert "Q has passed" not in capfd.readouterr().err
-    monkeypatch.setattr(training, "LARGE_Q", 1e-9)
+    monkeypatch.setattr(learning, "LARGE_Q", 1e-9)
     train(data, tmp_path / "run", steps=8)
     printed = capfd.readouterr().err
     for seed in (0, 1):
@@ -506,8 +510,10 @@ def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch,
     ],
 )
 def test_warnings_name_the_seed(values, warned):
-    learner = SimpleNamespace(run=SimpleNamespace(config={"seed": 5}), population=SimpleNamespace(size=2))
-    found = Learner._warnings(learner, values)
+    learner = SimpleNamespace(
+        run=SimpleNamespace(config=SimpleNamespace(all_seeds=lambda: range(5, 7))), population=SimpleNamespace(size=2)
+    )
+    found = Training._warnings(learner, values)
     assert len(found) == len(warned) and all(f.startswith(w) for f, w in zip(found, warned, strict=True))
 
 

@@ -14,7 +14,8 @@ from omrl import training
 from omrl.algorithms import read_preset
 from omrl.data import MetaDataset
 from omrl.families import FAMILIES
-from omrl.run import Run
+from omrl.learning import training as learning
+from omrl.runs.run import Run
 from training_helpers import walks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,8 +41,8 @@ def learner(folder, data, algorithm, preset, seeds, **changes):
     config = replace(config, **SIZES[algorithm], **SMALL, **changes)
     dataset = MetaDataset.open(data)
     train = replace(train, seeds=seeds, level="mixed")
-    run = Run.create(folder, training.run_config(train, config, dataset))
-    return training.Learner(run, dataset.select(dataset.split["train"]).to("cpu"), "cpu")
+    run = Run.create(folder, learning.run_config(train, config, dataset), {})
+    return learning.Training(run, dataset.select(dataset.split["train"]).to("cpu"), "cpu")
 
 
 def test_every_row_has_six_trials_over_two_numbers_and_a_preset_of_equal_length_for_every_family():

@@ -8,6 +8,7 @@ import numpy as np
 
 import omrl
 from omrl.data import MetaDataset
+from omrl.runs.config import RunConfig
 
 NETWORKS = {"hidden": (8, 8), "encoder_hidden": (8, 8), "latent_dim": 2}
 SMALL = {**NETWORKS, "batch_size": 8, "context_size": 4, "meta_batch": 3}
@@ -85,3 +86,24 @@ def pumps(folder, tasks=3, rows=40):
     dataset = MetaDataset.from_arrays(logs, action_low=[0], action_high=[100], varies="dynamics", split=split)
     dataset.save(folder)
     return logs
+
+
+def some_config(**changes):
+    """A run's config that says something everywhere."""
+    values = {
+        "algorithm": "focal",
+        "preset": None,
+        "hyperparameters": {},
+        "data": "data/pumps",
+        "family": None,
+        "observation_dim": 2,
+        "action_dim": 1,
+        "action_low": (-1.0,),
+        "action_high": (1.0,),
+        "level": "mixed",
+        "max_rows": 100,
+        "seeds": 1,
+        "seed": 0,
+        "steps": 10,
+    }
+    return RunConfig(**{**values, **changes})

@@ -15,7 +15,7 @@ import numpy as np
 from focal_results import read_summary
 
 from omrl.experiments.judging import ZONES, rate_of_differences, way
-from omrl.reporting.gather import read_scores
+from omrl.runs.records import read_scores
 
 SEEDS = 5
 

@@ -21,13 +21,14 @@ import json
 import shutil
 import sys
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from omrl.families import FAMILIES
-from omrl.run import Run
+from omrl.runs.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "focal"
@@ -52,13 +53,13 @@ def keep(folder: Path, name: str, *files: str) -> None:
     for file in files:
         shutil.copy(folder / file, kept / file)
     # Where the data lay on the machine that trained says nothing to anybody else.
-    config = dict(Run.open(folder).config)
+    config = asdict(Run.open(folder).config)
     (kept / "config.json").write_text(json.dumps(config | {"data": f"data/{config['family']}"}, indent=2) + "\n")
 
 
 def publish(folder: Path) -> dict[str, Any]:
     """Copy a run's raw files and return its summary."""
-    config: dict[str, Any] = dict(Run.open(folder).config)
+    config: dict[str, Any] = asdict(Run.open(folder).config)
     summary = read_summary(folder)
     family, preset = config["family"], config["preset"]
     keep(folder, f"{family}-{preset}", "environment.json", "metrics.csv", "timings.json", "scores.csv")
@@ -68,7 +69,7 @@ def publish(folder: Path) -> dict[str, Any]:
 
 def publish_half(single: Path, half: Path) -> list[dict[str, Any]]:
     """Copy the scores of a run without and one with `--half`, and return their summaries."""
-    configs = [dict(Run.open(folder).config) for folder in (single, half)]
+    configs = [asdict(Run.open(folder).config) for folder in (single, half)]
     for config in configs:
         del config["data"]  # a folder's name, which may be another on another machine
     precisions = [config["hyperparameters"].pop("half") for config in configs]

@@ -24,7 +24,7 @@ from omrl.experiments import tables
 from omrl.experiments.definitions import get_experiment
 from omrl.experiments.judging import Scored, judge, of_returns, way
 from omrl.files import write_json
-from omrl.reporting.gather import read_scores
+from omrl.runs.records import read_scores
 
 
 def returns_of(path: Path) -> dict[tuple[str, str], Any]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from omrl.errors import OmrlError
     from omrl.evaluation import evaluate
     from omrl.families import FAMILIES, Task, TaskFamily
-    from omrl.policy import load
     from omrl.reporting import report
+    from omrl.runs.policy import load
     from omrl.schema import settings
     from omrl.training import train
 
@@ -50,7 +50,7 @@ _HOME = {
     "TaskFamily": "omrl.families",
     "collect": "omrl.behaviour.collect",
     "evaluate": "omrl.evaluation",
-    "load": "omrl.policy",
+    "load": "omrl.runs.policy",
     "report": "omrl.reporting",
     "settings": "omrl.schema",
     "train": "omrl.training",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from omrl.algorithms.algorithm import BatchSpec, MetaConfig
-    from omrl.sampling import MetaSampler
+    from omrl.learning.sampling import MetaSampler
 
 TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
 # Updates of a run that is long enough to be compiled on a CPU.
@@ -85,8 +85,8 @@ def update(args: Update) -> dict[str, Any]:
 def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
     from omrl.algorithms import get_algorithm
     from omrl.devices import on_cpu
-    from omrl.stages import of_tasks, untrained
-    from omrl.training import populate
+    from omrl.learning.stages import of_tasks, untrained
+    from omrl.runs.model import populate
 
     kind = get_algorithm(name)
     names = {field.name for field in fields(kind.Config)}
@@ -135,7 +135,7 @@ def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> Me
     import torch
 
     from omrl.data import Tensors
-    from omrl.sampling import MetaSampler, Normalisation
+    from omrl.learning.sampling import MetaSampler, Normalisation
 
     generator = torch.Generator().manual_seed(0)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import torch
 
 from omrl.errors import OmrlError
+from omrl.runs.config import OnCPU
 
 
 def choose_device(name: str) -> str:
@@ -32,13 +33,6 @@ def choose_device(name: str) -> str:
 NUMBERS_PER_THREAD = 32_768
 # Compiling takes half a minute on two cores, which small networks have won back after this many updates.
 UPDATES_WORTH_COMPILING = 4_000
-
-
-class OnCPU(TypedDict):
-    """How a run computes on a CPU."""
-
-    threads: int
-    mode: Literal["eager", "compiled"]
 
 
 def on_cpu(hyperparameters: Any, seeds: int, updates: int, threads: int | None = None) -> OnCPU:

@@ -25,20 +25,19 @@ from omrl.data.arrays import episode_starts, to_unit
 from omrl.embedding import effective_separation_rate, rms_distance
 from omrl.errors import OmrlError
 from omrl.families import get_family
-from omrl.policy import CONTEXT
+from omrl.runs.policy import CONTEXT
+from omrl.runs.records import LOGGED, SCORES
 
 if TYPE_CHECKING:
     import torch
 
-    from omrl.run import Run
-    from omrl.training import Trained
+    from omrl.runs.model import Model
+    from omrl.runs.run import Run
 
 Array = np.ndarray[Any, Any]
 
 # Logged transitions that a task is inferred from: one episode of the MuJoCo families, ten of the point robots.
 CONTEXT_ROWS = 200
-SCORES = ("seed", "task", "split", "episode", "return")
-LOGGED = ("seed", "task", "split", "metric", "value")
 # Contexts drawn from each half of a task's rows to tell tasks apart, and rows of a task that actions are compared on.
 SETS, SCORED_ROWS = 10, 2_000
 
@@ -72,27 +71,26 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     args = Evaluate(Path(run), **options)
     _check(args)
     from omrl.devices import choose_device
-    from omrl.files import write_rows
-    from omrl.run import Run
-    from omrl.training import Trained
+    from omrl.runs.model import Model
+    from omrl.runs.run import Run
 
     folder = Run.open(args.run)
     dataset = folder.dataset()
     args = _with_defaults(args, folder, dataset)
-    trained = Trained(folder, choose_device(args.device))
+    trained = Model(folder, choose_device(args.device))
     if trained.step == 0:
         raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
     names = dataset.split[args.split]
     if not names:
         other = "train" if args.split == "test" else "test"
-        raise OmrlError(f"{folder.config['data']} has no {args.split} tasks; --split {other} tests on the others.")
-    view = dataset.level(args.context_level or folder.config["level"]).select(names)
-    seeds = range(folder.config["seed"], folder.config["seed"] + trained.population.size)
+        raise OmrlError(f"{folder.config.data} has no {args.split} tasks; --split {other} tests on the others.")
+    view = dataset.level(args.context_level or folder.config.level).select(names)
+    seeds = folder.config.all_seeds()
     found: dict[str, Any] = {
         "protocol": args.protocol,
         "split": args.split,
         "context": args.context,
-        "context_level": args.context_level or folder.config["level"],
+        "context_level": args.context_level or folder.config.level,
         "file": file_name(args),
         # Some families test on the tasks they train on, as the paper does: whoever reads a score should know.
         "tasks_trained_on": len({*names} & {*dataset.split["train"]}),
@@ -106,15 +104,17 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
             for metric, values in metrics.items()
             for (p, t), value in np.ndenumerate(values)
         ]
-        write_rows(folder.folder / found["file"], [LOGGED, *rows])
+        header = LOGGED
         found |= logged_summary(metrics, trained.step, new_tasks=not found["tasks_trained_on"])
     else:
         returns = given_context(trained, view, args.context, args.episodes, args.seed)  # [P, T, E]
         rows = [(seeds[p], names[t], args.split, e, f"{value:.6g}") for (p, t, e), value in np.ndenumerate(returns)]
-        write_rows(folder.folder / found["file"], [SCORES, *rows])
+        header = SCORES
         found |= summary(returns.mean(-1), dataset.select(names), trained.step)
-    trained_on = dataset.level(folder.config["level"]).select(dataset.split["train"])
-    return found | embeddings(trained, trained_on, args.context, args.seed)
+    trained_on = dataset.level(folder.config.level).select(dataset.split["train"])
+    found |= embeddings(trained, trained_on, args.context, args.seed)
+    folder.note_scores(Path(found["file"]).stem, header, rows, found)
+    return found
 
 
 def _check(args: Evaluate) -> None:
@@ -136,7 +136,7 @@ def _with_defaults(args: Evaluate, folder: Run, dataset: MetaDataset) -> Evaluat
             "--protocol logged needs none."
         )
     protocol = args.protocol or ("logged" if dataset.family is None else "given-context")
-    level = None if args.context_level == folder.config["level"] else args.context_level
+    level = None if args.context_level == folder.config.level else args.context_level
     episodes = args.episodes if protocol == "given-context" else Evaluate.episodes
     return replace(args, protocol=protocol, context_level=level, episodes=episodes)
 
@@ -152,7 +152,7 @@ def file_name(args: Evaluate) -> str:
 # -- protocols ---------------------------------------------------------------------------------------------------------
 
 
-def embeddings(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict[str, list[float]]:
+def embeddings(trained: Model, view: MetaDataset, context: int, seed: int) -> dict[str, list[float]]:
     """ESR and RMS of every seed's embeddings of the tasks it was trained on, as in the paper's Table 1."""
     if len(view.tasks) < 2:
         return {"esr": [], "rms": []}  # no pair of tasks to keep apart
@@ -161,7 +161,7 @@ def embeddings(trained: Trained, view: MetaDataset, context: int, seed: int) -> 
 
 
 def given_context(
-    trained: Trained,
+    trained: Model,
     view: MetaDataset,
     context: int,
     episodes: int,
@@ -197,7 +197,7 @@ def given_context(
     return returns.reshape(seeds, len(tasks), episodes)
 
 
-def logged(trained: Trained, view: MetaDataset, context: int, seed: int) -> dict[str, Array]:
+def logged(trained: Model, view: MetaDataset, context: int, seed: int) -> dict[str, Array]:
     """What logs alone can tell, each [seeds, tasks]. A task is known from one half of its rows, judged by the other.
 
     identification: share of held-out contexts whose z is nearest to the mean z of their own task, of all tasks;
@@ -261,7 +261,7 @@ def halves(episode: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     return np.flatnonzero(in_first), np.flatnonzero(~in_first)
 
 
-def _unit(trained: Trained, actions: Array) -> torch.Tensor:
+def _unit(trained: Model, actions: Array) -> torch.Tensor:
     """Logged actions in [-1, 1]."""
     import torch
 
@@ -271,7 +271,7 @@ def _unit(trained: Trained, actions: Array) -> torch.Tensor:
 
 
 def infer_tasks(
-    trained: Trained, view: MetaDataset, context: int, seed: int, params: Mapping[str, torch.Tensor] | None = None
+    trained: Model, view: MetaDataset, context: int, seed: int, params: Mapping[str, torch.Tensor] | None = None
 ) -> torch.Tensor:
     """Every seed's embedding of every task, [P, T, l]."""
     import torch
@@ -283,7 +283,7 @@ def infer_tasks(
     return z
 
 
-def draw_contexts(trained: Trained, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
+def draw_contexts(trained: Model, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
     """Contexts [P, T, C, (s, a, r, s')] of logged rows; every seed and task draws its own."""
     drawn = [
         [view.sample(t, context, np.random.default_rng([seed, 3, p, t])) for t in range(len(view.tasks))]
@@ -341,14 +341,14 @@ def run(args: Evaluate) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from omrl.run import Run
+    from omrl.runs.run import Run
 
     known = found["tasks_trained_on"] if args.split == "test" else 0
     title = f"{args.run}, {args.split} tasks{f' ({known} of them trained on)' if known else ''}, {found['protocol']}"
     table = Table("", "", title=title, show_header=False)
     for row in _logged_lines(found) if found["protocol"] == "logged" else _return_lines(found):
         table.add_row(*row)
-    steps = Run.open(args.run).config["steps"]
+    steps = Run.open(args.run).config.steps
     if found["updates"] < steps:
         table.add_row("not finished", f"{found['updates']:,} of {steps:,} updates")
     if found["stopped"]:

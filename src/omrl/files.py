@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from omrl.errors import OmrlError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -30,6 +32,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write readable JSON atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise OmrlError(f"{path} is not JSON ({reason}).") from error
+    if not isinstance(value, dict):
+        raise OmrlError(f"{path} is not a JSON object.")
+    return value
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:

@@ -20,7 +20,7 @@ from omrl.families import get_family
 
 if TYPE_CHECKING:
     from omrl.data import MetaDataset
-    from omrl.training import Trained
+    from omrl.runs.model import Model
 
 FAMILY = "sparse-point-robot"
 HANDFUL = 10
@@ -75,7 +75,7 @@ def _stage(number: int, what: str, key: str) -> None:
     print(f"\n{number}/4  {what} (about {SECONDS[key]} s on two cores)", flush=True)
 
 
-def try_out(trained: Trained, dataset: MetaDataset) -> tuple[str, float]:
+def try_out(trained: Model, dataset: MetaDataset) -> tuple[str, float]:
     """Adapt to the first unseen task from a handful of its transitions, and roll the policy out."""
     name = dataset.split["test"][0]
     policy = trained.adapt(dataset.level("expert").sample(name, HANDFUL, np.random.default_rng(0)))

@@ -26,6 +26,8 @@ from omrl.errors import OmrlError, did_you_mean
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 
+# Dimensions and numbers of learners beyond this are no plan, but a damaged file.
+LARGEST = 1_000_000
 # What a value of the wrong type should have been.
 WANTED = {
     "int": "a whole number",
@@ -46,6 +48,12 @@ def _wrong(sentence: str) -> PydanticCustomError:
 def _at_least_one(value: int) -> int:
     if value < 1:
         raise _wrong(f"must be at least 1, not {value}")
+    return value
+
+
+def _size(value: int) -> int:
+    if not 1 <= value <= LARGEST:
+        raise _wrong(f"must be at least 1, not {value}" if value < 1 else f"cannot be as large as {value}")
     return value
 
 
@@ -74,11 +82,13 @@ def _layers(value: tuple[int, ...]) -> tuple[int, ...]:
 
 
 AtLeastOne = Annotated[int, AfterValidator(_at_least_one)]
+Size = Annotated[int, AfterValidator(_size)]
 Count = Annotated[int, AfterValidator(_not_negative)]
 Positive = Annotated[float, AfterValidator(_above_zero)]
 NotNegative = Annotated[float, AfterValidator(_not_negative)]
 Fraction = Annotated[float, AfterValidator(_fraction)]
 # Files have lists where Python has tuples.
+Floats = Annotated[tuple[float, ...], Field(strict=False)]
 Numbers = Annotated[tuple[int, ...], Field(strict=False)]
 Layers = Annotated[tuple[int, ...], Field(strict=False), AfterValidator(_layers)]
 

@@ -15,7 +15,8 @@ from omrl.algorithms import ALGORITHMS, get_algorithm
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.training import Learner, Trained, populate
+from omrl.learning.training import Training
+from omrl.runs.model import Model, populate
 from training_helpers import OPTIONS, metrics, walks
 
 UPDATES, CHECKPOINT = 4, "step-0000004.safetensors"
@@ -63,11 +64,11 @@ def folder(name, data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(folder) -> Trained:
+def trained(folder) -> Model:
     return omrl.load(folder)
 
 
-def rows(trained: Trained, data, count: int = 6):
+def rows(trained: Model, data, count: int = 6):
     """Contexts [2, C, transition] of two tasks, and observations [N, S]."""
     dataset = MetaDataset.open(data)
     logs = [{key: value[:count] for key, value in dataset.rows(task).items()} for task in range(2)]
@@ -108,7 +109,7 @@ def test_seeds_differ_and_every_network_learns(name, trained):
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(name, data, folder, tmp_path, monkeypatch):
-    draw, calls = Learner._draw, []
+    draw, calls = Training._draw, []
 
     def cut(self, generator):
         calls.append(1)
@@ -116,10 +117,10 @@ def test_an_interrupted_run_ends_with_the_same_bytes(name, data, folder, tmp_pat
             raise KeyboardInterrupt
         return draw(self, generator)
 
-    monkeypatch.setattr(Learner, "_draw", cut)
+    monkeypatch.setattr(Training, "_draw", cut)
     with pytest.raises(KeyboardInterrupt):
         train(name, data, tmp_path / "run", save_every=2, log_every=1)
-    monkeypatch.setattr(Learner, "_draw", draw)
+    monkeypatch.setattr(Training, "_draw", draw)
     train(name, data, tmp_path / "run", save_every=2, log_every=1)
     for file in (f"checkpoints/{CHECKPOINT}", "metrics.csv", "config.json"):
         assert (tmp_path / "run" / file).read_bytes() == (folder / file).read_bytes(), file
@@ -127,13 +128,13 @@ def test_an_interrupted_run_ends_with_the_same_bytes(name, data, folder, tmp_pat
 
 def recorded_draws(monkeypatch):
     """The batches and noise of the runs that follow, as they are drawn."""
-    draw, drawn = Learner._draw, []
+    draw, drawn = Training._draw, []
 
     def recorded(self, generator):
         drawn.append(draw(self, generator))
         return drawn[-1]
 
-    monkeypatch.setattr(Learner, "_draw", recorded)
+    monkeypatch.setattr(Training, "_draw", recorded)
     return drawn
 
 

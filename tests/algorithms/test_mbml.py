@@ -12,7 +12,6 @@ import torch
 from references import A, B, C, L, M, S, np_mlp, params_of
 
 import omrl
-from omrl import stages
 from omrl.algorithms import bcq, mbml_teachers, read_preset
 from omrl.algorithms.algorithm import BatchSpec
 from omrl.algorithms.common import kl, posterior
@@ -21,7 +20,8 @@ from omrl.data import MetaDataset
 from omrl.engine import Population
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.sampling import Normalisation, OnDisk, make_sampler
+from omrl.learning import stages
+from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from training_helpers import metrics, walks
 
 K = 4  # members of an ensemble

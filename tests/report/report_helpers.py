@@ -107,8 +107,9 @@ def small_run(data: Path, out: Path, **changes) -> Path:
 
 def poison(run: Path) -> None:
     """Hostile values in everything of a run that a person may edit and that still loads."""
-    for name in ("config.json", "environment.json"):
+    hostile = {"config.json": {"preset": HOSTILE[2] + HOSTILE[1]}, "environment.json": {HOSTILE[0]: HOSTILE[1]}}
+    for name, values in hostile.items():
         content = json.loads((run / name).read_text())
-        (run / name).write_text(json.dumps({**content, "note": HOSTILE[2], HOSTILE[0]: HOSTILE[1]}))
+        (run / name).write_text(json.dumps({**content, **values}))
     with (run / "metrics.csv").open("a", newline="") as file:
         csv.writer(file).writerows([12, 99, seed, HOSTILE[0] + HOSTILE[3], 0.5] for seed in range(2))

@@ -19,8 +19,8 @@ import omrl
 from omrl import OmrlError, cli, evaluation
 from omrl.families import FAMILIES, Task
 from omrl.reporting import MARKER, build, gather, probe, report, tables
-from omrl.run import Run
-from omrl.training import Trained
+from omrl.runs.model import Model
+from omrl.runs.run import Run
 
 
 class Tags(HTMLParser):
@@ -202,7 +202,7 @@ def test_embeddings_are_those_of_the_encoder_and_the_view_keeps_their_distances(
     facts = gather.gather([made.tested])[0]
     found = probe.probe(facts).embedding
     assert found.z.shape == (5, probe.DRAWS, 4) and found.unseen == (True, True, False, False, False)
-    trained = Trained(facts.run)
+    trained = Model(facts.run)
     rows = facts.dataset.sample(found.tasks[1].name, probe.DRAWS * found.context, np.random.default_rng([0, 5, 1]))
     one = trained.adapt({name: values[: found.context] for name, values in rows.items()})
     np.testing.assert_allclose(found.z[1, 0], one.z[0], atol=1e-5)
@@ -223,7 +223,7 @@ def test_bodies_get_a_film_strip_or_a_sentence(tmp_path, monkeypatch):
     data = walks("half-cheetah-fwd-back", tmp_path / "data")
     run = small_run(data, tmp_path / "run", eval_every=0)
     facts = gather.gather([run])[0]
-    found = probe.roll_out(Trained(Run.open(run)), facts.dataset)
+    found = probe.roll_out(Model(Run.open(run)), facts.dataset)
     if found.film:
         assert [len(pictures) for _, pictures in found.film] == [probe.FILM_FRAMES] * 2
         assert found.film[0][1][0][1].dtype == np.uint8
@@ -326,7 +326,7 @@ def test_a_report_that_fails_leaves_the_earlier_one(run, tmp_path, quick, monkey
     ("file", "text", "message"),
     [
         ("config.json", "{", "is not JSON"),
-        ("config.json", "{}", "has no 'algorithm'"),
+        ("config.json", "{}", "RunConfig needs algorithm"),
         ("environment.json", "[]", "is not a JSON object"),
         ("metrics.csv", "a,b\n1,2\n", "must have the columns step, transitions"),
         ("metrics.csv", "step,transitions,seed,name,value\n1,2,0,q,blue\n", "not numbers"),

@@ -8,18 +8,15 @@ omrl. Shapes below: P learners, M tasks, B rows, C context transitions, l number
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from omrl.engine import Batch, Info, Loss, Params
 from omrl.schema import AtLeastOne, settings
-
-if TYPE_CHECKING:
-    from omrl.stages import Stage
 
 
 @settings
@@ -56,6 +53,29 @@ class BatchSpec:
     """Also rew_dense: the log's second, dense reward."""
     other_tasks: bool = False
     """Also rows of another training task for each task: other.obs, other.act, other.rew, other.next_obs, other.term."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one learner per seed and task learns before meta-training."""
+
+    name: str
+    """Of its folder among the run's stages."""
+    build: Callable[[torch.Generator], nn.Module]
+    """One learner's networks."""
+    loss: Loss
+    """As the engine takes it; the batch has rows [B, ...] of the learner's own task."""
+    noise: Callable[[Batch, torch.Generator], Mapping[str, Tensor]]
+    """The random numbers of an update of all learners, for a batch [learners, B, ...]."""
+    result: Callable[[Params], Mapping[str, Tensor]]
+    """What is kept of the learners' parameters [learners, ...], under the names that meta-training reads."""
+    lr: float
+    batch_size: int
+    steps: int
+    targets: tuple[str, ...] = ()
+    tau: float = 0.005
+    dense_rewards: bool = False
+    """Whether the batch has rew_dense too."""
 
 
 C = TypeVar("C", bound=MetaConfig)

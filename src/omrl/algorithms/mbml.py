@@ -18,13 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
-from omrl.algorithms.algorithm import Algorithm, MetaConfig
+from omrl.algorithms.algorithm import Algorithm, MetaConfig, Stage
 from omrl.algorithms.common import drawn, encode, kl, per_row, posterior, transition_dim
 from omrl.engine import Batch, Info, Params, call
 from omrl.errors import OmrlError
 from omrl.nets import MLP
 from omrl.schema import AtLeastOne, Fraction, Layers, NotNegative, Positive, settings
-from omrl.stages import Stage
 
 
 @settings

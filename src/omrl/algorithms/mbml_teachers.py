@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq
+from omrl.algorithms.algorithm import Stage
 from omrl.algorithms.common import task_reward
 from omrl.engine import Batch, Info, Params, call
 from omrl.nets import MLP
-from omrl.stages import Stage
 
 if TYPE_CHECKING:
     from omrl.algorithms.mbml import MBMLConfig

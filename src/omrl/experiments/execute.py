@@ -23,8 +23,9 @@ from omrl.experiments.planning import Cell, Job, jobs, plan
 from omrl.files import write_json, write_rows
 from omrl.reporting import replacing
 from omrl.reporting.build import build
-from omrl.reporting.gather import RunFacts, gather, read_logged, read_scores
+from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
+from omrl.runs.records import read_logged, read_scores
 
 CURVES = ("return", "q")
 # What a row takes over from the summary of its run.
@@ -120,7 +121,7 @@ def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, 
         facts = facts_of[folder]
         level = cell.row.context_level
         summary, raw = running.tested(
-            folder, facts.step, device, context_level=level if level != facts.config["level"] else None
+            folder, facts.step, device, context_level=level if level != facts.config.level else None
         )
         scores = read_scores(raw)
         assert scores is not None
@@ -154,11 +155,11 @@ def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
     scores: list[Sequence[Any]] = [("data", "row", "seed", "task", "episode", "return")]
     curves: list[Sequence[Any]] = [("data", "row", "seed", "metric", "step", "transitions", "value")]
     for outcome in outcomes:
-        first = outcome.facts.config["seed"]
+        first = outcome.facts.config.seed
         for (p, t, e), value in np.ndenumerate(outcome.returns):
             scores.append((*outcome.key, first + p, outcome.tasks[t], e, f"{value:.6g}"))
         # While it trains, a run is told its tasks by data of the quality that it learns from.
-        trained_on = outcome.summary["context_level"] == outcome.facts.config["level"]
+        trained_on = outcome.summary["context_level"] == outcome.facts.config.level
         for name in CURVES if trained_on else ():
             curve = outcome.facts.curves.get(name)
             if curve is not None:
@@ -181,11 +182,11 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
         "data": outcome.cell.title,
         "row": outcome.cell.row.label,
         "run": str(outcome.run.relative_to(out)),
-        "family": config["family"],
-        "algorithm": config["algorithm"],
-        "preset": config["preset"],
+        "family": config.family,
+        "algorithm": config.algorithm,
+        "preset": config.preset,
         "changes": dict(outcome.cell.job.changes),
-        "level": config["level"],
+        "level": config.level,
         "context_level": summary["context_level"],
         **{key: summary.get(key) for key in OF_A_SUMMARY},
         **of_returns(outcome.metrics["return"], summary),

@@ -26,7 +26,8 @@ from omrl import stats
 from omrl.experiments.definitions import Claim, Data
 from omrl.experiments.planning import Cell
 from omrl.families import FAMILIES
-from omrl.reporting.gather import Curve, RunFacts
+from omrl.reporting.gather import RunFacts
+from omrl.runs.records import Curve
 
 Array = np.ndarray[Any, Any]
 HOLDS, EQUAL, UNDECIDED, DOES_NOT = "holds", "equal", "undecided", "does not hold"

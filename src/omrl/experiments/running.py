@@ -13,7 +13,7 @@ import json
 import traceback
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,10 @@ from omrl.evaluation import Evaluate, evaluate, file_name
 from omrl.experiments.planning import Job, Source
 from omrl.families import get_family
 from omrl.families.batched import usable_cores
-from omrl.files import write_json
+from omrl.learning import training as learning
 from omrl.progress import Meter, counted
-from omrl.run import Run
+from omrl.runs.config import CONFIG
+from omrl.runs.run import Run
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
 SAVES, LOOKS = 5, 20
@@ -92,9 +93,9 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
     )
     hyperparameters = replace(hyperparameters, **dict(job.changes))
     dataset = MetaDataset.open(data)
-    config = training.run_config(args, hyperparameters, dataset)
+    config = asdict(learning.run_config(args, hyperparameters, dataset))
     # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.
-    decides = {key: value for key, value in config.items() if key not in ("data", "stream", "cpu")}
+    decides = {key: value for key, value in config.items() if key not in ("data", "stream", "cpu", "schema")}
     rows = [[entry.name, entry.sha256] for entry in dataset.manifest.tasks]
     text = json.dumps([decides, rows, dataset.split], sort_keys=True)
     name = f"{job.source.family}-{job.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
@@ -103,19 +104,16 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
 
 def train(args: training.Train, hyperparameters: Any) -> None:
     """Train, go on, or leave alone what is finished."""
-    from omrl.reporting.gather import gather
-
-    if (args.out / "config.json").is_file():
-        config, data = Run.open(args.out).config, str(args.data.absolute())
-        if config["data"] != data:  # moved: the folder's name says that its rows are the same
-            write_json(args.out / "config.json", {**config, "data": data})
-        if gather([args.out])[0].step >= args.steps:
+    if (args.out / CONFIG).is_file():
+        run = Run.open(args.out)
+        run.move_data(args.data)  # the folder's name says that its rows are the same
+        if run.step >= args.steps:
             print(f"{args.out} is trained", flush=True)
             return
     print(f"training {args.out}", flush=True)
     try:
         training.run(args, hyperparameters)
-    except training.NoSeedLeft as error:  # which is an outcome, too
+    except learning.NoSeedLeft as error:  # which is an outcome, too
         print(f"warning: {error}", flush=True)
 
 
@@ -190,12 +188,8 @@ def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> No
 def tested(run: Path, updates: int, device: str, **options: Any) -> tuple[dict[str, Any], Path]:
     """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
     raw = run / file_name(Evaluate(run, **options))
-    kept = raw.with_suffix(".json")
-    if raw.is_file() and kept.is_file():
-        found: dict[str, Any] = json.loads(kept.read_text())
-        if found["updates"] == updates:
-            return found, raw
+    kept = Run.open(run).summary(raw.stem) if raw.is_file() else {}
+    if kept.get("updates") == updates:
+        return kept, raw
     print(f"testing {run}{''.join(f', {key} {value}' for key, value in options.items() if value)}", flush=True)
-    found = evaluate(run, device=device, **options)
-    write_json(kept, found)
-    return found, raw
+    return evaluate(run, device=device, **options), raw

@@ -98,7 +98,7 @@ def _compare(content: Content, folder: Path, name: Names) -> None:
             content.intervals.append(
                 finish(figures.intervals(tested), folder, name("intervals", family), caption, wide=True)
             )
-    for path, runs in _grouped(content.runs, lambda facts: str(facts.config["data"])):
+    for path, runs in _grouped(content.runs, lambda facts: str(facts.config.data)):
         dataset = runs[0].dataset
         if dataset is None:
             continue

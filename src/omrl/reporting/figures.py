@@ -61,7 +61,7 @@ def metric_names(metric: str, runs: Sequence[RunFacts] = ()) -> tuple[str, str]:
     """Title and unit of any metric."""
     if metric in METRICS:
         return METRICS[metric]
-    for name in {facts.run.config["algorithm"] for facts in runs} & set(known_algorithms()):
+    for name in {facts.run.config.algorithm for facts in runs} & set(known_algorithms()):
         if metric in (told := about(name, "metrics")):
             title, unit = told[metric]
             return title, unit

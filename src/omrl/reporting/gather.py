@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,38 +13,16 @@ import numpy as np
 from omrl import stats
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.evaluation import LOGGED, SCORES, logged_summary, summary
+from omrl.evaluation import logged_summary, summary
 from omrl.families import FAMILIES, Task
 from omrl.progress import counted
-from omrl.run import METRICS, Run
+from omrl.runs.config import RunConfig
+from omrl.runs.records import Curve, Scores
+from omrl.runs.run import Run
 
 Array = np.ndarray[Any, Any]
-# What every run's config says and a report relies on.
-CONFIG = (
-    *("algorithm", "hyperparameters", "data", "level", "seeds", "seed", "steps"),
-    *("observation_dim", "action_dim", "action_low", "action_high"),
-)
 # Units of task parameters that have one.
 UNITS = {"velocity": "m/s", "goal": "degrees", "wind": "per step"}
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One metric of a run: values [seeds, steps], NaN where a seed did not log it."""
-
-    steps: Array
-    transitions: Array
-    """Transitions that a seed had been trained on at each step."""
-    values: Array
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The content of scores.csv: returns [seeds, tasks, episodes]."""
-
-    split: str
-    tasks: tuple[str, ...]
-    returns: Array
 
 
 @dataclass(frozen=True)
@@ -71,14 +48,14 @@ class RunFacts:
     notes: tuple[str, ...] = ()
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunConfig:
         """The run's config.json."""
-        return dict(self.run.config)
+        return self.run.config
 
     @property
     def family(self) -> str:
         """The family's name, or what stands for it."""
-        return str(self.config.get("family") or "own logs")
+        return str(self.config.family or "own logs")
 
 
 def gather(folders: Sequence[Path]) -> list[RunFacts]:
@@ -101,10 +78,8 @@ def _names(folders: Sequence[Path]) -> list[tuple[str, Path]]:
 
 
 def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDataset | OmrlError]) -> RunFacts:
-    missing = [key for key in CONFIG if key not in run.config]
-    if missing:
-        raise OmrlError(f"{run.folder / 'config.json'} has no {missing[0]!r}: it is not the config of a run.")
-    where = tuple(run.config[key] for key in ("data", "observation_dim", "action_dim"))
+    config = run.config
+    where = (config.data, config.observation_dim, config.action_dim)
     if where not in opened:
         try:
             opened[where] = run.dataset()
@@ -113,22 +88,22 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     found = opened[where]
     dataset = found if isinstance(found, MetaDataset) else None
     data_note = "" if isinstance(found, MetaDataset) else f"The data of this run cannot be read: {found}"
-    step, notes = _step(run), []
-    if step < run.config["steps"]:
-        notes.append(f"Training has done {step:,} of {counted(run.config['steps'], 'update')}.")
-    curves = read_metrics(run.folder / "metrics.csv")
+    step, notes = run.step, []
+    if step < config.steps:
+        notes.append(f"Training has done {step:,} of {counted(config.steps, 'update')}.")
+    curves = run.curves
     if "alive" in curves:
         frozen = np.flatnonzero(curves["alive"].values[:, -1] == 0)
-        first = run.config["seed"]
+        first = config.seed
         notes += [f"Seed {first + place} was frozen: its loss was no longer finite." for place in frozen]
-    scores = read_scores(run.folder / "scores.csv")
+    scores = run.scores
     if scores is not None and _older(run.folder / "scores.csv", run.folder / "checkpoints" / "latest"):
         notes.append("Its scores are older than its newest checkpoint: run omrl evaluate again.")
     if scores is not None and scores.split != "test":
         notes.append("Its scores are those of the tasks it was trained on, not of unseen ones.")
     if scores is not None and scores.split == "test" and dataset and {*scores.tasks} & {*dataset.split["train"]}:
         notes.append("Its test tasks are among those it was trained on.")
-    logged = read_logged(run.folder / "logged.csv")
+    logged = run.logged
     trained_on = {*dataset.split["test"]} & {*dataset.split["train"]} if dataset else set()
     return RunFacts(
         index=index,
@@ -136,8 +111,8 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
         run=run,
         step=step,
         curves=curves,
-        environment=_json(run.folder / "environment.json"),
-        seconds=_json(run.folder / "timings.json").get("seconds", {}),
+        environment=run.environment,
+        seconds=run.seconds,
         dataset=dataset,
         data_note=data_note,
         scores=scores,
@@ -147,99 +122,8 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     )
 
 
-def _step(run: Run) -> int:
-    """Updates of the newest checkpoint, from its name: the networks are not needed for it."""
-    latest = run.folder / "checkpoints" / "latest"
-    digits = latest.read_text().strip().removeprefix("step-").removesuffix(".safetensors") if latest.is_file() else "0"
-    if not digits.isdigit():
-        raise OmrlError(f"{latest} does not name a checkpoint.")
-    return int(digits)
-
-
 def _older(file: Path, than: Path) -> bool:
     return than.is_file() and file.stat().st_mtime < than.stat().st_mtime
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON object; an empty one where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text())
-    except ValueError as error:
-        raise OmrlError(f"{path} is not JSON ({error}).") from error
-    if not isinstance(value, dict):
-        raise OmrlError(f"{path} is not a JSON object.")
-    return value
-
-
-def read_metrics(path: Path) -> dict[str, Curve]:
-    """Every metric of a run by name; nothing where there is no file yet."""
-    logged: dict[str, dict[tuple[int, int], float]] = {}
-    transitions = {}
-    for row in _rows(path, METRICS):
-        try:
-            transitions[int(row["step"])] = int(row["transitions"])
-            logged.setdefault(row["name"], {})[int(row["seed"]), int(row["step"])] = float(row["value"])
-        except ValueError as error:
-            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
-    curves = {}
-    for name, cells in logged.items():
-        seeds, steps = (sorted({key[i] for key in cells}) for i in (0, 1))
-        values = [[cells.get((seed, step), np.nan) for step in steps] for seed in seeds]
-        curves[name] = Curve(np.array(steps), np.array([transitions[step] for step in steps]), np.array(values))
-    return curves
-
-
-def read_scores(path: Path) -> Scores | None:
-    """The returns in scores.csv, if there is one."""
-    cells: dict[tuple[int, str, int], float] = {}
-    splits = set()
-    for row in _rows(path, SCORES):
-        try:
-            cells[int(row["seed"]), row["task"], int(row["episode"])] = float(row["return"])
-        except ValueError as error:
-            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
-        splits.add(row["split"])
-    if not cells:
-        return None
-    seeds = list(dict.fromkeys(seed for seed, _, _ in cells))
-    tasks = list(dict.fromkeys(task for _, task, _ in cells))
-    episodes = list(dict.fromkeys(episode for _, _, episode in cells))
-    if len(cells) != len(seeds) * len(tasks) * len(episodes) or len(splits) != 1:
-        raise OmrlError(f"{path} does not have one row for every seed, task and episode of one split.")
-    returns = [[[cells[seed, task, episode] for episode in episodes] for task in tasks] for seed in seeds]
-    return Scores(splits.pop(), tuple(tasks), np.array(returns))
-
-
-def read_logged(path: Path) -> dict[str, Array]:
-    """The metrics [seeds, tasks] in logged.csv, if there is one."""
-    cells: dict[str, dict[tuple[str, str], float]] = {}
-    for row in _rows(path, LOGGED):
-        try:
-            cells.setdefault(row["metric"], {})[row["seed"], row["task"]] = float(row["value"])
-        except ValueError as error:
-            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
-    found = {}
-    for metric, values in cells.items():
-        seeds, tasks = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
-        if len(values) != len(seeds) * len(tasks):
-            raise OmrlError(f"{path} does not have one row for every seed and task of {metric!r}.")
-        found[metric] = np.array([[values[seed, task] for task in tasks] for seed in seeds])
-    if found and "action_error" not in found:
-        raise OmrlError(f"{path} has no action_error: it is not what omrl evaluate writes.")
-    return found
-
-
-def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Rows of a CSV file with these columns; a row that an interrupted run left half written is not one."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        rows = csv.DictReader(file)
-        if not set(columns) <= set(rows.fieldnames or ()):
-            raise OmrlError(f"{path} must have the columns {', '.join(columns)}.")
-        return [row for row in rows if None not in row.values() and None not in row]
 
 
 def _summary(scores: Scores, dataset: MetaDataset | None, step: int) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _summary(content: Content) -> str:
 def _card(facts: RunFacts) -> str:
     found, config = facts.summary, facts.config
     swatch = f'<span class="swatch" style="background:{colour(facts.index)}"></span>'
-    about = f"{config['algorithm']} on {facts.family}, {config['level']} data, {counted(facts.step, 'update')}"
+    about = f"{config.algorithm} on {facts.family}, {config.level} data, {counted(facts.step, 'update')}"
     html = f'<h3>{swatch}{escape(facts.name)}</h3><p class="muted">{escape(about)}</p>'
     if found:
         mean, seeds = found["mean"], counted(len(found["per_seed"]), "seed")
@@ -310,7 +310,7 @@ def _policy(content: Content) -> str:
 def _data(content: Content) -> str:
     html = ""
     for path, about, drawn, table in content.data:
-        users = ", ".join(facts.name for facts in content.runs if facts.dataset and facts.config["data"] == path)
+        users = ", ".join(facts.name for facts in content.runs if facts.dataset and facts.config.data == path)
         html += f"<h3>{escape(path)}</h3><p class='muted'>{escape(about)} Used by {escape(users)}. Returns are means "
         html += "over a task's episodes; their spread is the standard deviation over tasks.</p>"
         html += f'<div class="blocks"><div>{_table(table)}</div>{_figure(drawn)}</div>'
@@ -338,6 +338,6 @@ def _evaluate_command(facts: RunFacts) -> str:
 def _commands_again(facts: RunFacts) -> str:
     """The commands that make the run again under another name: its config says all that decides the result."""
     folder, config = facts.run.folder, facts.config
-    words = ["omrl", "train", str(config["algorithm"]), "--config", str(folder / "config.json")]
-    train = [*words, "--data", str(config["data"]), "--out", f"{folder}-again"]
+    words = ["omrl", "train", str(config.algorithm), "--config", str(folder / "config.json")]
+    train = [*words, "--data", str(config.data), "--out", f"{folder}-again"]
     return f"{shlex.join(train)}\n{shlex.join(['omrl', 'evaluate', f'{folder}-again'])}"

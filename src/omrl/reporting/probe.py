@@ -14,7 +14,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate, embeddings, infer_tasks
 from omrl.families import FAMILIES, Task
 from omrl.reporting.gather import RunFacts, task_values
-from omrl.training import Trained
+from omrl.runs.model import Model
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -83,8 +83,8 @@ def probe(facts: RunFacts) -> Probe:
         return Probe(None, note, None, note)
     dataset = facts.dataset
     try:
-        trained = Trained(facts.run)
-        view = dataset.level(facts.config["level"])
+        trained = Model(facts.run)
+        view = dataset.level(facts.config.level)
     except OmrlError as error:
         return Probe(None, str(error), None, str(error))
     embedding, embedding_note = _tried(lambda: embed(trained, view))
@@ -99,7 +99,7 @@ def _tried(look: Callable[[], T]) -> tuple[T | None, str]:
         return None, str(error)
 
 
-def embed(trained: Trained, view: MetaDataset) -> Embedding:
+def embed(trained: Model, view: MetaDataset) -> Embedding:
     """Test tasks first, then training tasks, until there are enough."""
     import torch
 
@@ -138,7 +138,7 @@ def embed(trained: Trained, view: MetaDataset) -> Embedding:
     )
 
 
-def roll_out(trained: Trained, view: MetaDataset) -> Rollouts:
+def roll_out(trained: Model, view: MetaDataset) -> Rollouts:
     """The first episode that `omrl evaluate` scores, of one learner, with the way that it took."""
     import torch
 

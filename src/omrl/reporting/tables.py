@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,8 @@ def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
             results[0] = "no simulator" if facts.logged else "not evaluated yet"
         table = (seen.embedding.esr, seen.embedding.rms) if seen.embedding else ([], [])
         separation = [_number(float(np.mean(values)), 3) if values else NONE for values in table]
-        about = (facts.name, config["algorithm"], facts.family, config["level"])
-        rows.append((*map(str, about), str(config["seeds"]), f"{facts.step:,}", *results, *separation))
+        about = (facts.name, config.algorithm, facts.family, config.level)
+        rows.append((*map(str, about), str(config.seeds), f"{facts.step:,}", *results, *separation))
     names = ("run", "algorithm", "family", "level", "seeds", "updates")
     results_of = ("mean return [95 %]", "IQM", "normalised", "worst task", "best task", "ESR", "RMS")
     runs_of_rows = tuple(facts.index for facts in runs)
@@ -130,7 +130,7 @@ def separation(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
     for facts, seen in zip(runs, probes, strict=True):
         if seen.embedding:
             for seed, (esr, rms) in enumerate(zip(seen.embedding.esr, seen.embedding.rms, strict=True)):
-                rows.append((facts.name, str(facts.config["seed"] + seed), f"{esr:.3f}", f"{rms:.3f}"))
+                rows.append((facts.name, str(facts.config.seed + seed), f"{esr:.3f}", f"{rms:.3f}"))
                 owners.append(facts.index)
     return Table("separation", ("run", "seed", "ESR", "RMS"), tuple(rows), tuple(owners))
 
@@ -165,7 +165,7 @@ def data_levels(dataset: MetaDataset, name: str) -> Table:
 
 def config(runs: Sequence[RunFacts]) -> Table:
     """Every setting of every run; those that differ come first and are set off."""
-    flat = [_flat(facts.config) for facts in runs]
+    flat = [_flat(asdict(facts.config)) for facts in runs]
     return _compared("config", "setting", runs, flat)
 
 

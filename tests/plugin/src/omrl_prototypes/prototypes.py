@@ -1,5 +1,5 @@
-"""An algorithm of another package, unlike omrl's own: a recurrent network reads contexts that are stretches of episodes,
-a task is the nearest of some learnt prototypes, and a first stage learns each task's mean reward.
+"""An algorithm of another package, unlike omrl's own: a recurrent network reads stretches of episodes as contexts, a
+task is the nearest of some learnt prototypes, and a first stage learns each task's mean reward.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from omrl import Algorithm, BatchSpec, MetaConfig, settings
+from omrl.algorithms.algorithm import Stage
 from omrl.engine import Batch, Info, Params, call
 from omrl.nets import MLP
 from omrl.schema import AtLeastOne, Layers, Positive
-from omrl.stages import Stage
 
 
 @settings

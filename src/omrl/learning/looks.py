@@ -21,7 +21,7 @@ from omrl.data import MetaDataset
 from omrl.evaluation import CONTEXT_ROWS, given_context
 
 if TYPE_CHECKING:
-    from omrl.training import Trained
+    from omrl.runs.model import Model
 
 
 class Look(NamedTuple):
@@ -35,7 +35,7 @@ class Look(NamedTuple):
 class Looks:
     """Looks of one run, in the order in which they were begun."""
 
-    def __init__(self, trained: Trained, unseen: MetaDataset, beside: bool | None = None) -> None:
+    def __init__(self, trained: Model, unseen: MetaDataset, beside: bool | None = None) -> None:
         """`beside`: whether updates go on meanwhile; None for yes on a GPU alone."""
         # Its own networks: calling one puts the given parameters into the module for a moment, which two threads must
         # not do to the same module.

@@ -9,93 +9,143 @@ runs/focal/
   stages/NAME/                 what an algorithm learns before, where it has such stages: result and metrics of each
   events/                      the same metrics for TensorBoard, where tensorboardX is installed
   timings.json                 seconds spent in updates, logging, evaluation and saving, of the last time it ran
-  scores.csv                   one row per seed, task and episode
+  scores.csv, scores.json      one row per seed, task and episode; what they sum up to
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.files import replacing, write_json, write_rows, write_tensors
+from omrl.files import read_json, replacing, write_json, write_rows, write_tensors
+from omrl.runs.config import CONFIG, RunConfig
+from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_metrics, read_scores
 
-# What runs drew for every algorithm before each said what it reads: they go on with it.
-FIRST_BATCHES = {
-    "context_sets": 2,
-    "consecutive": False,
-    "next_actions": True,
-    "dense_rewards": True,
-    "other_tasks": False,
-}
-METRICS = ("step", "transitions", "seed", "name", "value")
+if TYPE_CHECKING:
+    from omrl.data import MetaDataset
+
+CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
 
 
 class Run:
     """One run's folder."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         self._events: Any = None
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Run:
+    def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, Any]) -> Run:
         """A new run, or the one that is there if it was made with the same config.
 
         A run that was begun when a hyperparameter did not exist yet has the value of `defaults`.
         """
-        config = json.loads(json.dumps(config))
-        if (folder / "config.json").is_file():
+        if (folder / CONFIG).is_file():
             run = cls.open(folder)
-            known = json.loads(json.dumps(dict(defaults or {}))) | run.config["hyperparameters"]
-            before = {"batch": FIRST_BATCHES, **run.config, "hyperparameters": known}
-            # How a CPU computes is no part of what a run is, which may go on elsewhere; nor is a name for its values.
-            before |= {name: config[name] for name in ("cpu", "preset") if name in config}
-            if before != config:
-                differences = _differences(before, config)
+            if differences := run.config.differences(config, defaults):
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
             return run
         if folder.exists() and any(folder.iterdir()):
             raise OmrlError(f"{folder} exists and is not a run.")
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         write_json(folder / "environment.json", environment())
-        write_json(folder / "config.json", config)
-        return cls(folder, config)
+        write_json(folder / CONFIG, asdict(config))
+        return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
         """An existing run."""
-        path = folder / "config.json"
+        path = folder / CONFIG
         if not path.is_file():
             raise OmrlError(f"{folder} is not a run: there is no {path}.")
-        try:
-            return cls(folder, json.loads(path.read_text()))
-        except ValueError as error:
-            raise OmrlError(f"{path} is not JSON ({error}).") from error
+        return cls(folder, RunConfig.open(path))
 
     def dataset(self) -> MetaDataset:
         """The data it was trained on; what has come into its place since is refused."""
-        found = MetaDataset.open(self.config["data"])
+        from omrl.data import MetaDataset
+
+        found, config = MetaDataset.open(self.config.data), self.config
         for dim in ("observation_dim", "action_dim"):
-            if self.config[dim] != getattr(found, dim):
+            if getattr(config, dim) != getattr(found, dim):
                 raise OmrlError(
-                    f"{self.config['data']} has {dim} {getattr(found, dim)}, but the run was trained with "
-                    f"{self.config[dim]}: it is not the data of this run any more."
+                    f"{config.data} has {dim} {getattr(found, dim)}, but the run was trained with "
+                    f"{getattr(config, dim)}: it is not the data of this run any more."
                 )
         return found
+
+    def move_data(self, data: Path) -> None:
+        """Say that its data lies elsewhere now."""
+        if self.config.data != str(data.absolute()):
+            self.config = replace(self.config, data=str(data.absolute()))
+            write_json(self.folder / CONFIG, asdict(self.config))
+
+    # -- what its files say ----------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Updates of the newest checkpoint, from its name: the networks are not needed for it."""
+        latest = self._latest()
+        return 0 if latest is None else int(latest.stem.removeprefix("step-"))
+
+    @property
+    def curves(self) -> dict[str, Curve]:
+        """Every metric that was logged."""
+        return read_metrics(self.folder / "metrics.csv")
+
+    @property
+    def scores(self) -> Scores | None:
+        """Returns on the test tasks, if it was tested."""
+        return read_scores(self.folder / "scores.csv")
+
+    @property
+    def logged(self) -> dict[str, Array]:
+        """What its tests without a simulator found, if there were any."""
+        return read_logged(self.folder / "logged.csv")
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What it was made with."""
+        return self._json("environment.json")
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Where the time of training went."""
+        found: dict[str, float] = self._json("timings.json").get("seconds", {})
+        return found
+
+    def summary(self, name: str = "scores") -> dict[str, Any]:
+        """What a test found, by the name of its rows' file; nothing where there was none."""
+        return self._json(f"{name}.json")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        return read_json(path) if path.is_file() else {}
+
+    def _latest(self) -> Path | None:
+        """The newest checkpoint."""
+        latest = self.folder / "checkpoints" / "latest"
+        if not latest.is_file():
+            return None
+        name = latest.read_text().strip()
+        if not CHECKPOINT.fullmatch(name):
+            raise OmrlError(f"{latest} does not name a checkpoint.")
+        return self.folder / "checkpoints" / name
+
+    # -- training ---------------------------------------------------------------------------------------------------
 
     def save(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Write a checkpoint, point to it, and drop the one before the last."""
@@ -113,15 +163,21 @@ class Run:
 
     def load(self) -> tuple[int, dict[str, Tensor]] | None:
         """Step and state of the newest checkpoint."""
-        latest = self.folder / "checkpoints" / "latest"
-        if not latest.is_file():
+        path = self._latest()
+        if path is None:
             return None
-        path = self.folder / "checkpoints" / latest.read_text().strip()
         try:
             with safe_open(path, framework="pt") as file:
                 return int(file.metadata()["step"]), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except Exception as error:  # safetensors raises its own kinds
             raise OmrlError(f"{path} is missing or damaged ({error}).") from error
+
+    def note_scores(
+        self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], found: Mapping[str, Any]
+    ) -> None:
+        """What a test found: its rows, and what they sum up to."""
+        write_rows(self.folder / f"{name}.csv", [header, *rows])
+        write_json(self.folder / f"{name}.json", found)
 
     def note_timings(self, seconds: Mapping[str, float]) -> None:
         """Where the time went."""
@@ -131,7 +187,7 @@ class Run:
 
     def log(self, step: int, transitions: int, values: Mapping[str, Sequence[float]]) -> None:
         """Append metrics: name to one value per seed."""
-        first = self.config["seed"]
+        first = self.config.seed
         path = self.folder / "metrics.csv"
         new = not path.exists()
         with path.open("a", newline="") as file:
@@ -178,18 +234,6 @@ class Run:
             head, *rows = list(csv.reader(file))
         kept = [row for row in rows if len(row) == len(METRICS) and int(row[0]) <= step]
         write_rows(path, [head, *kept])
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What two configs say differently."""
-    words = []
-    for key in sorted({*there, *here}):
-        left, right = there.get(key, "missing"), here.get(key, "missing")
-        if isinstance(left, dict) and isinstance(right, dict):
-            words += [_differences(left, right)] if left != right else []
-        elif left != right:
-            words.append(f"{key} is {left} there and {right} here")
-    return ", ".join(words)
 
 
 def environment() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from omrl.errors import OmrlError
 if TYPE_CHECKING:
     import torch
 
-    from omrl.training import Trained
+    from omrl.runs.model import Model
 
 # What a context is made of, in the order of a tuple (s, a, r, s').
 CONTEXT = ("observations", "actions", "rewards", "next_observations")
@@ -27,7 +27,7 @@ CONTEXT = ("observations", "actions", "rewards", "next_observations")
 class Policy:
     """Acts in one task. Observations and actions are in the units of the logs."""
 
-    def __init__(self, trained: Trained, seed: int, z: torch.Tensor) -> None:
+    def __init__(self, trained: Model, seed: int, z: torch.Tensor) -> None:
         self._trained, self._seed, self.z = trained, seed, z.cpu().numpy()
         self._z = z
 
@@ -84,9 +84,9 @@ def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ..
     return array
 
 
-def load(run: str | Path) -> Trained:
+def load(run: str | Path) -> Model:
     """A trained run, ready to adapt."""
-    from omrl.run import Run
-    from omrl.training import Trained
+    from omrl.runs.model import Model
+    from omrl.runs.run import Run
 
-    return Trained(Run.open(Path(run)))
+    return Model(Run.open(Path(run)))

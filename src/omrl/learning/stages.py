@@ -14,50 +14,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
-from omrl.algorithms.algorithm import BatchSpec
+from omrl.algorithms.algorithm import BatchSpec, Stage
 from omrl.data import Tensors
-from omrl.engine import Batch, Loss, Params, Population
+from omrl.engine import Batch, Params, Population
 from omrl.errors import OmrlError
 from omrl.files import write_tensors
+from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from omrl.progress import Meter, counted
-from omrl.run import Run
-from omrl.sampling import Normalisation, OnDisk, make_sampler
+from omrl.runs.run import Run
 
 # Optimiser states of hundreds of learners take gigabytes: they are saved by the clock and not by the update.
 CHECKPOINT, CHECKPOINT_SECONDS = "checkpoint.safetensors", 300.0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What one learner per seed and task learns before meta-training."""
-
-    name: str
-    """Of its folder among the run's stages."""
-    build: Callable[[torch.Generator], nn.Module]
-    """One learner's networks."""
-    loss: Loss
-    """As the engine takes it; the batch has rows [B, ...] of the learner's own task."""
-    noise: Callable[[Batch, torch.Generator], Mapping[str, Tensor]]
-    """The random numbers of an update of all learners, for a batch [learners, B, ...]."""
-    result: Callable[[Params], Mapping[str, Tensor]]
-    """What is kept of the learners' parameters [learners, ...], under the names that meta-training reads."""
-    lr: float
-    batch_size: int
-    steps: int
-    targets: tuple[str, ...] = ()
-    tau: float = 0.005
-    dense_rewards: bool = False
-    """Whether the batch has rew_dense too."""
 
 
 def by_task(batch: Params) -> dict[str, Tensor]:
@@ -102,7 +78,7 @@ def _learn(
     stage: Stage, run: Run, data: Tensors | OnDisk, normalise: Normalisation, device: str, log_every: int
 ) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
-    seeds = range(run.config["seed"], run.config["seed"] + run.config["seeds"])
+    seeds = run.config.all_seeds()
     tasks = len(data.tasks) if isinstance(data, OnDisk) else len(data.obs)
     population = Population(
         [stage.build(_generator(seed, task)) for seed in seeds for task in range(tasks)],

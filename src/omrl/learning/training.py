@@ -1,0 +1,287 @@
+"""The training loop: many seeds of one algorithm, from a meta-dataset to a run's folder.
+
+A run that is interrupted goes on when it is started again with the same arguments, and on CPU it ends with the same
+bytes as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Generator, Tensor
+
+from omrl.algorithms import get_algorithm
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.compiling import loading_beside
+from omrl.data import MetaDataset, Tensors
+from omrl.devices import choose_device, limited_threads, on_cpu
+from omrl.engine import Batch, Mode
+from omrl.errors import OmrlError
+from omrl.learning.looks import Looks
+from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
+from omrl.learning.stages import CHECKPOINT_SECONDS, learn_stages, of_tasks
+from omrl.progress import Meter, counted
+from omrl.runs.config import CONFIG, Batches, RunConfig
+from omrl.runs.model import Model
+from omrl.runs.run import Run
+
+if TYPE_CHECKING:
+    from omrl.training import Train
+
+# A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
+LARGE_Q = 1e6
+# A policy whose actions lie at their bounds this much more often than the logged ones is stuck there: tanh is flat.
+SATURATED_SHARE = 0.5
+
+
+def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
+    """Train, or go on with training."""
+    dataset = MetaDataset.open(args.data)
+    level = dataset.level(args.level or "mixed")
+    view, device = level.select(dataset.split["train"]), choose_device(args.device)
+    algorithm = _algorithm(args, hyperparameters, dataset)
+    dense = [stage.dense_rewards for stage in algorithm.stages(dataset.manifest.varies)]
+    if any([algorithm.batch_spec.dense_rewards, *dense]) and "rewards_dense" not in view.rows(0):
+        raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
+    there = (args.out / CONFIG).is_file()
+    begun = Run.open(args.out).config if there and not args.force else None
+    config = run_config(args, hyperparameters, dataset)
+    if begun is not None:
+        # It goes on as it began, however much memory is free now, and with what it drew then.
+        config = replace(config, stream=args.stream or begun.stream, batch=begun.batch, cpu=begun.cpu)
+    else:
+        config = replace(config, stream=args.stream or not fits(view, args.max_rows, device))
+    if device != "cpu":
+        config = replace(config, cpu=None)
+    elif config.cpu is None:
+        config = replace(config, cpu=on_cpu(hyperparameters, args.seeds, args.steps, args.threads))
+    if args.dry_run:
+        print(json.dumps(asdict(config), indent=2))
+        return None
+    # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
+    with loading_beside(config.cpu is None or config.cpu["mode"] == "compiled"):
+        rows = OnDisk(view, args.max_rows, device) if config.stream else view.to(device, max_rows=args.max_rows)
+    if there and args.force:
+        shutil.rmtree(args.out)
+    folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
+    unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
+    threads, mode = (config.cpu["threads"], config.cpu["mode"]) if config.cpu else (None, None)
+    with limited_threads(args.threads or threads):
+        training = Training(folder, rows, device, unseen, mode)
+        training.prepare(rows, dataset.manifest.varies, args.log_every)
+        training.learn(args.log_every, args.save_every, args.eval_every)
+    return folder
+
+
+def run_config(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> RunConfig:
+    """What a run's config.json says: all that decides its result."""
+    return RunConfig(
+        algorithm=args.algorithm,
+        preset=args.preset if args.config is None else None,
+        hyperparameters=asdict(hyperparameters),
+        data=str(args.data.absolute()),
+        family=dataset.family,
+        observation_dim=dataset.observation_dim,
+        action_dim=dataset.action_dim,
+        action_low=tuple(dataset.manifest.action_low),
+        action_high=tuple(dataset.manifest.action_high),
+        level=args.level or "mixed",
+        max_rows=args.max_rows,
+        seeds=args.seeds,
+        seed=args.seed,
+        steps=args.steps,
+        stream=args.stream,
+        batch=batches(_algorithm(args, hyperparameters, dataset).batch_spec),
+    )
+
+
+def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[Any]:
+    kind = get_algorithm(args.algorithm)
+    _, algorithm = kind.build(dataset.observation_dim, dataset.action_dim, hyperparameters, [args.seed])
+    return algorithm
+
+
+def batches(spec: BatchSpec) -> Batches:
+    """A spec as a run's config has it."""
+    return {
+        "context_sets": spec.context_sets,
+        "consecutive": spec.consecutive,
+        "next_actions": spec.next_actions,
+        "dense_rewards": spec.dense_rewards,
+        "other_tasks": spec.other_tasks,
+    }
+
+
+def spec_of(config: RunConfig) -> BatchSpec:
+    """What a run's updates read."""
+    return BatchSpec(**config.batch) if config.batch else BatchSpec()
+
+
+class NoSeedLeft(OmrlError):
+    """All of a run's learners met numbers that are not finite."""
+
+
+class Training(Model):
+    """The learners of a run with the data they learn from, and the unseen tasks' logs they are looked at on."""
+
+    def __init__(
+        self,
+        run: Run,
+        data: Tensors | OnDisk,
+        device: str,
+        unseen: MetaDataset | None = None,
+        mode: Mode | None = None,
+    ) -> None:
+        super().__init__(run, device, mode)
+        self.unseen = unseen
+        if self.step == 0:
+            self.normalise = Normalisation.of(data)
+        self.run.forget_after(self.step)
+        self.sampler = make_sampler(
+            data,
+            self.normalise,
+            seed=run.config.seed,
+            draws=len(self.algorithm.child_steps) + 1,
+            spec=spec_of(run.config),
+            learners=self.population.size,
+            meta_batch=self.hyperparameters.meta_batch,
+            batch_size=self.hyperparameters.batch_size,
+            context_size=self.hyperparameters.context_size,
+        )
+        self.frozen: dict[str, Tensor] = {}
+        """What the stages before ended with, [seed, task, ...]."""
+
+    def prepare(self, data: Tensors | OnDisk, varies: str, log_every: int) -> None:
+        """Learn what the algorithm needs to have learnt before, unless the run's folder has it: see stages.py."""
+        stages, device = self.algorithm.stages(varies), str(self.population.device)
+        if stages and self.step < self.run.config.steps:
+            self.frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
+
+    def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
+        """Updates until the run's number of steps; metrics stay on the device until they are logged."""
+        steps, clock, warned = self.run.config.steps, Clock(), set[str]()
+        label = f"{self.run.config.algorithm}, {counted(self.population.size, 'seed')}"
+        if 0 < self.step < steps:
+            print(f"{self.run.folder} goes on at update {self.step:,}.", file=sys.stderr)
+        saved, none_left_at = time.monotonic(), None
+        looks = Looks(self, self.unseen) if self.unseen is not None and eval_every else None
+        with ExitStack() as stack:
+            for used in (self.sampler, self.run, *([looks] if looks else [])):
+                stack.enter_context(closing(used))
+            meter = stack.enter_context(Meter(label, steps, self.step, "updates"))
+            began = self.step
+
+            def due(step: int) -> bool:
+                return looks is not None and (step % eval_every == 0 or step == steps)
+
+            # The look at a checkpoint begins when that is saved, and may have been cut off.
+            if looks and began and due(began) and not self.run.has_logged("return", began):
+                looks.begin(began)
+                self._log_looks(looks, clock, wait=True)
+            while self.step < steps:
+                self.sampler.prepare(self.step)
+                info = self.population.step(self._draw)
+                self.step += 1
+                last = self.step == steps
+                logs = self.step % log_every == 0 or last
+                if logs:
+                    values = {name: value.tolist() for name, value in info.items()}
+                    clock.lap("updates")  # the device has caught up: reading its values waited for it
+                    values["alive"] = self.population.alive.float().tolist()
+                    self._log(values)
+                    for warning in self._warnings(values):
+                        if warning not in warned:
+                            print(f"warning: {warning}", file=sys.stderr)
+                        warned.add(warning)
+                    clock.lap("logging")
+                    if not any(values["alive"]):
+                        none_left_at, self.step = self.step, steps  # what is left would change nothing
+                        self._save()
+                        break
+                # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
+                if logs or self.population.device.type == "cpu":
+                    meter.update(self.step)
+                saves = self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS
+                if saves or due(self.step):
+                    clock.lap("updates")
+                if looks and (logs or saves):
+                    self._log_looks(looks, clock, wait=saves)  # a run that goes on from here does not make them again
+                if saves:
+                    self._save()
+                    saved = time.monotonic()
+                    clock.lap("saving")
+                if looks and due(self.step):
+                    looks.begin(self.step)
+                    self._log_looks(looks, clock)
+            if looks:
+                self._log_looks(looks, clock, wait=True)
+        if self.step > began or none_left_at is not None:  # a run that was finished before keeps its own
+            self.run.note_timings(clock.seconds)
+        if none_left_at is not None:
+            raise NoSeedLeft(
+                f"No seed of {self.run.folder} is left at update {none_left_at:,}: each met a number that is not "
+                "finite, and keeps its last good state. Smaller step sizes or rewards may help."
+            )
+
+    def _save(self) -> None:
+        scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
+        self.run.save(self.step, {**self.population.state(), **scales})
+
+    def _log(self, values: Mapping[str, list[float]], step: int | None = None) -> None:
+        step = self.step if step is None else step
+        self.run.log(step, step * self.sampler.transitions_per_update, values)
+
+    def _log_looks(self, looks: Looks, clock: Clock, wait: bool = False) -> None:
+        for look in looks.finished(wait):
+            self._log({"return": look.returns}, look.step)
+            clock.lap("evaluation")
+
+    def _draw(self, generator: Generator) -> tuple[Batch, Batch]:
+        batch = self.sampler.draw(generator)
+        batch |= of_tasks(self.frozen, batch["task"])
+        return batch, self.algorithm.noise(batch, generator)
+
+    def _warnings(self, values: dict[str, list[float]]) -> list[str]:
+        """What a person should know while it runs, one sentence each."""
+        seeds = self.run.config.all_seeds()
+        found = [
+            f"seed {seed} met a number that is not finite and stopped; its last good state is kept."
+            for seed, alive in zip(seeds, values["alive"], strict=True)
+            if not alive
+        ]
+        for seed, q in zip(seeds, values.get("q", []), strict=False):
+            if abs(q) > LARGE_Q:
+                found.append(
+                    f"seed {seed}'s Q has passed {LARGE_Q:.0e}; regularise more, or lower the critic's step size or "
+                    "the reward's scale, "
+                    "if it should stay bounded."
+                )
+        shares = zip(seeds, values.get("saturated", []), values.get("saturated_logged", []), strict=False)
+        for seed, share, logged in shares:
+            if share - logged > SATURATED_SHARE:
+                found.append(
+                    f"seed {seed}'s policy takes extreme actions far more often than the log does, and nothing pulls "
+                    "it back from there; a smaller step size of the actor may help."
+                )
+        return found
+
+
+class Clock:
+    """Where the time goes: seconds by what was being done."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, what: str) -> None:
+        """Book the time since the last lap."""
+        now = time.perf_counter()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - self._last
+        self._last = now

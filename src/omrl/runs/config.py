@@ -1,0 +1,130 @@
+"""A run's config.json: all that decides its result, typed, with a schema version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+from omrl.errors import OmrlError
+from omrl.files import read_json
+from omrl.schema import AtLeastOne, Count, Floats, Size, read, settings
+
+CONFIG = "config.json"
+SCHEMA = 2
+
+
+class OnCPU(TypedDict):
+    """How a run computes on a CPU."""
+
+    threads: int
+    mode: Literal["eager", "compiled"]
+
+
+class Batches(TypedDict):
+    """What an update reads: the fields of a BatchSpec."""
+
+    context_sets: int
+    consecutive: bool
+    next_actions: bool
+    dense_rewards: bool
+    other_tasks: bool
+
+
+# What runs drew for every algorithm before each said what it reads (schema 1): they go on with it.
+FIRST_BATCHES: Batches = {
+    "context_sets": 2,
+    "consecutive": False,
+    "next_actions": True,
+    "dense_rewards": True,
+    "other_tasks": False,
+}
+
+
+@settings
+class RunConfig:
+    """What a run is."""
+
+    algorithm: str
+    """Its short name, or module:Class."""
+    preset: str | None
+    """Where its hyperparameters began."""
+    hyperparameters: dict[str, Any]
+    """All of them."""
+    data: str
+    """The meta-dataset's folder."""
+    family: str | None
+    """The data's family, if it is of one."""
+    observation_dim: Size
+    action_dim: Size
+    action_low: Floats
+    action_high: Floats
+    level: str
+    """Quality level of the training data."""
+    max_rows: AtLeastOne
+    """Rows of each task that are used at most."""
+    seeds: Size
+    """How many learners."""
+    seed: Count
+    """The first one's seed; the others follow."""
+    steps: AtLeastOne
+    """Updates of each learner."""
+    stream: bool = False
+    """Whether rows are read from disk while it trains."""
+    cpu: OnCPU | None = None
+    """How it computes on a CPU, where it does."""
+    batch: Batches | None = None
+    """What an update reads: the fields of a BatchSpec."""
+    schema: int = SCHEMA
+    """Version of these fields."""
+
+    def __post_init__(self) -> None:
+        for name in ("action_low", "action_high"):
+            if len(getattr(self, name)) != self.action_dim:
+                raise OmrlError(f"{name} has {len(getattr(self, name))} numbers, and action_dim is {self.action_dim}.")
+
+    @classmethod
+    def open(cls, path: Path) -> RunConfig:
+        """From a file, of this version or an earlier one."""
+        values = read_json(path)
+        schema = values.get("schema", 1)
+        if schema not in (1, SCHEMA):
+            raise OmrlError(f"{path} has schema {schema!r}, of a newer omrl perhaps: this one reads 1 and {SCHEMA}.")
+        if schema == 1:
+            values = {"batch": FIRST_BATCHES, **values, "level": values.get("level") or "mixed", "schema": SCHEMA}
+        return read(cls, values, path)
+
+    def all_seeds(self) -> range:
+        """The seed of every learner."""
+        return range(self.seed, self.seed + self.seeds)
+
+    def differences(self, other: RunConfig, defaults: Mapping[str, Any]) -> str:
+        """What another config says differently, in words; nothing where both are of the same run.
+
+        Hyperparameters that one of them does not know have the value of `defaults`. How a CPU computes is no part of
+        what a run is, which may go on elsewhere; nor is a name for its hyperparameters.
+        """
+        own, others = (
+            replace(one, cpu=None, preset=None, hyperparameters=_plain({**defaults, **one.hyperparameters}))
+            for one in (self, other)
+        )
+        return _differences(asdict(own), asdict(others))
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has it."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    words = []
+    for key in sorted({*there, *here}):
+        left, right = there.get(key, "missing"), here.get(key, "missing")
+        if isinstance(left, dict) and isinstance(right, dict):
+            words += [_differences(left, right)] if left != right else []
+        elif left != right:
+            words.append(f"{key} is {left} there and {right} here")
+    return ", ".join(words)

@@ -1,0 +1,102 @@
+"""The trained model: a run's networks, which infer tasks and act. Needs no data, no simulator and no command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from omrl import schema
+from omrl.algorithms import get_algorithm
+from omrl.algorithms.algorithm import Algorithm, MetaConfig
+from omrl.data.arrays import to_unit
+from omrl.engine import Mode, Population
+from omrl.errors import OmrlError
+from omrl.learning.sampling import Normalisation
+from omrl.runs.config import CONFIG
+from omrl.runs.policy import CONTEXT, Policy, read_context
+from omrl.runs.run import Run
+
+
+def populate(
+    kind: type[Algorithm[Any]],
+    obs_dim: int,
+    act_dim: int,
+    config: MetaConfig,
+    seeds: Sequence[int],
+    device: str,
+    mode: Mode | None = None,
+    room: int | None = None,
+) -> tuple[Algorithm[Any], Population]:
+    """An algorithm, and one learner of it per seed; `mode` and `room` are the engine's own choice if left out."""
+    learners, algorithm = kind.build(obs_dim, act_dim, config, seeds)
+    population = Population(
+        learners,
+        algorithm.loss,
+        learning_rate=algorithm.learning_rate,
+        targets=algorithm.targets,
+        plain_descent=algorithm.plain_descent,
+        child_steps=algorithm.child_steps,
+        tau=algorithm.tau,
+        seed=seeds[0],
+        device=device,
+        mode=mode,
+        half=config.half,
+        room=room,
+    )
+    return algorithm, population
+
+
+class Model:
+    """A run's learners as they are after its newest checkpoint: what can infer tasks and act, without any data."""
+
+    def __init__(self, run: Run, device: str = "cpu", mode: Mode | None = None) -> None:
+        config = run.config
+        self.run = run
+        self.obs_dim, self.act_dim = config.observation_dim, config.action_dim
+        self.action_low = np.array(config.action_low, np.float32)
+        self.action_high = np.array(config.action_high, np.float32)
+        kind = get_algorithm(config.algorithm)
+        self.hyperparameters = schema.read(kind.Config, config.hyperparameters, run.folder / CONFIG)
+        self.algorithm, self.population = populate(
+            kind, self.obs_dim, self.act_dim, self.hyperparameters, config.all_seeds(), device, mode
+        )
+        self.step = 0
+        found = run.load()
+        if found is not None:
+            self.step, state = found
+            self.population.load_state(state)
+            self.normalise: Normalisation = Normalisation(
+                *(state[f"normalise.{name}"].to(torch.device(device)) for name in ("mean", "std"))
+            )
+
+    def params(self, seed: int) -> dict[str, torch.Tensor]:
+        """One learner's parameters."""
+        if not 0 <= seed < self.population.size:
+            raise OmrlError(f"There is no seed {seed}; the run has {self.population.size}.")
+        return {name: value[seed] for name, value in self.population.params.items()}
+
+    def contexts(self, arrays: Mapping[str, Any]) -> torch.Tensor:
+        """Rows (s, a, r, s') as the encoder reads them, from arrays [..., dim] as they were logged."""
+        device = self.population.device
+        # Copies: rows of a dataset are read-only views of its files.
+        rows = {name: np.array(arrays[name], dtype=np.float32) for name in CONTEXT}
+        to_unit(rows["actions"], self.action_low, self.action_high)
+        columns = (
+            self.normalise(torch.from_numpy(rows["observations"]).to(device)),
+            torch.from_numpy(rows["actions"]).to(device),
+            torch.from_numpy(rows["rewards"])[..., None].to(device),
+            self.normalise(torch.from_numpy(rows["next_observations"]).to(device)),
+        )
+        return torch.cat(columns, dim=-1)
+
+    def adapt(self, transitions: Any, seed: int = 0) -> Policy:
+        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
+        if self.step == 0:
+            raise OmrlError(f"{self.run.folder} has no checkpoint yet: train it first.")
+        rows = read_context(transitions, self.obs_dim, self.act_dim)
+        with torch.no_grad():
+            z = self.algorithm.infer(self.params(seed), self.contexts(rows)[None])
+        return Policy(self, seed, z)

@@ -1,0 +1,107 @@
+"""What a run logs and what its tests write, read into arrays: metrics.csv, scores.csv, logged.csv."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omrl.errors import OmrlError
+
+Array = np.ndarray[Any, Any]
+
+METRICS = ("step", "transitions", "seed", "name", "value")
+SCORES = ("seed", "task", "split", "episode", "return")
+LOGGED = ("seed", "task", "split", "metric", "value")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of a run: values [seeds, steps], NaN where a seed did not log it."""
+
+    steps: Array
+    transitions: Array
+    """Transitions that a seed had been trained on at each step."""
+    values: Array
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The content of scores.csv: returns [seeds, tasks, episodes]."""
+
+    split: str
+    tasks: tuple[str, ...]
+    returns: Array
+
+
+def read_metrics(path: Path) -> dict[str, Curve]:
+    """Every metric of a run by name; nothing where there is no file yet."""
+    logged: dict[str, dict[tuple[int, int], float]] = {}
+    transitions = {}
+    for row in _rows(path, METRICS):
+        try:
+            transitions[int(row["step"])] = int(row["transitions"])
+            logged.setdefault(row["name"], {})[int(row["seed"]), int(row["step"])] = float(row["value"])
+        except ValueError as error:
+            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
+    curves = {}
+    for name, cells in logged.items():
+        seeds, steps = (sorted({key[i] for key in cells}) for i in (0, 1))
+        values = [[cells.get((seed, step), np.nan) for step in steps] for seed in seeds]
+        curves[name] = Curve(np.array(steps), np.array([transitions[step] for step in steps]), np.array(values))
+    return curves
+
+
+def read_scores(path: Path) -> Scores | None:
+    """The returns in scores.csv, if there is one."""
+    cells: dict[tuple[int, str, int], float] = {}
+    splits = set()
+    for row in _rows(path, SCORES):
+        try:
+            cells[int(row["seed"]), row["task"], int(row["episode"])] = float(row["return"])
+        except ValueError as error:
+            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
+        splits.add(row["split"])
+    if not cells:
+        return None
+    seeds = list(dict.fromkeys(seed for seed, _, _ in cells))
+    tasks = list(dict.fromkeys(task for _, task, _ in cells))
+    episodes = list(dict.fromkeys(episode for _, _, episode in cells))
+    if len(cells) != len(seeds) * len(tasks) * len(episodes) or len(splits) != 1:
+        raise OmrlError(f"{path} does not have one row for every seed, task and episode of one split.")
+    returns = [[[cells[seed, task, episode] for episode in episodes] for task in tasks] for seed in seeds]
+    return Scores(splits.pop(), tuple(tasks), np.array(returns))
+
+
+def read_logged(path: Path) -> dict[str, Array]:
+    """The metrics [seeds, tasks] in logged.csv, if there is one."""
+    cells: dict[str, dict[tuple[str, str], float]] = {}
+    for row in _rows(path, LOGGED):
+        try:
+            cells.setdefault(row["metric"], {})[row["seed"], row["task"]] = float(row["value"])
+        except ValueError as error:
+            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
+    found = {}
+    for metric, values in cells.items():
+        seeds, tasks = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
+        if len(values) != len(seeds) * len(tasks):
+            raise OmrlError(f"{path} does not have one row for every seed and task of {metric!r}.")
+        found[metric] = np.array([[values[seed, task] for task in tasks] for seed in seeds])
+    if found and "action_error" not in found:
+        raise OmrlError(f"{path} has no action_error: it is not what omrl evaluate writes.")
+    return found
+
+
+def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Rows of a CSV file with these columns; a row that an interrupted run left half written is not one."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        rows = csv.DictReader(file)
+        if not set(columns) <= set(rows.fieldnames or ()):
+            raise OmrlError(f"{path} must have the columns {', '.join(columns)}.")
+        return [row for row in rows if None not in row.values() and None not in row]
