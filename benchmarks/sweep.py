@@ -28,7 +28,9 @@ from rich.table import Table
 
 from omrl import training
 from omrl.data import MetaDataset
-from omrl.evaluation import CONTEXT_ROWS, given_context, summary
+from omrl.evaluation import CONTEXT_ROWS
+from omrl.evaluation.given_context import given_context
+from omrl.evaluation.summaries import summary
 from omrl.learning import training as learning
 from omrl.runs.run import Run
 

@@ -30,7 +30,9 @@ from torch import Tensor, nn
 from omrl import training
 from omrl.data import MetaDataset
 from omrl.devices import choose_device
-from omrl.evaluation import CONTEXT_ROWS, given_context, summary
+from omrl.evaluation import CONTEXT_ROWS
+from omrl.evaluation.given_context import given_context
+from omrl.evaluation.summaries import summary
 from omrl.learning import training as learning
 from omrl.learning.stages import learn_stages
 from omrl.runs.model import populate

@@ -16,6 +16,8 @@ import omrl
 from omrl import evaluation
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.evaluation.contexts import draw_contexts
+from omrl.evaluation.given_context import given_context
 from omrl.families import FAMILIES
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
@@ -53,8 +55,8 @@ def test_given_context_returns_are_those_of_the_gymnasium_environment(tmp_path):
     data = walks(family, tmp_path / "walks")
     learner = Model(train(data, tmp_path / "run", seeds=1))
     view = MetaDataset.open(data).select(MetaDataset.open(data).split["test"])
-    found = evaluation.given_context(learner, view, context=10, episodes=1, seed=0)[0, :, 0]
-    contexts = evaluation.draw_contexts(learner, view, 10, 0)
+    found = given_context(learner, view, context=10, episodes=1, seed=0)[0, :, 0]
+    contexts = draw_contexts(learner, view, 10, 0)
     params = {name: value[0] for name, value in learner.population.params.items()}
     for t, task in enumerate(view.tasks):
         env = family.make(task)

@@ -16,7 +16,9 @@ from omrl import evaluation
 from omrl.data import MetaDataset
 from omrl.data.manifest import Reference
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate, evaluate, halves, identification, logged
+from omrl.evaluation import Evaluate, evaluate
+from omrl.evaluation.logged import halves, identification, logged
+from omrl.evaluation.summaries import summary
 from omrl.families import FAMILIES
 from omrl.runs.model import Model
 from omrl.runs.run import Run
@@ -150,7 +152,7 @@ def test_a_policy_that_copies_has_no_action_error(run_of_plants):
 
 
 def test_actions_are_compared_on_some_rows_of_a_long_task(run_of_plants, monkeypatch):
-    monkeypatch.setattr(evaluation, "SCORED_ROWS", 7)
+    monkeypatch.setattr("omrl.evaluation.logged.SCORED_ROWS", 7)
     trained = Model(Run.open(run_of_plants))
     scored = []
 
@@ -291,16 +293,16 @@ def test_the_score_is_normalised_where_there_are_references(run_of_points):
     dataset = MetaDataset.open(Run.open(run_of_points).config.data)
     test = dataset.select(dataset.split["test"])
     scores = np.array([[1.0, 3.0]])
-    assert "normalised" not in evaluation.summary(scores, test, 1)
+    assert "normalised" not in summary(scores, test, 1)
 
     def with_references(random, expert):
         reference = Reference(random=random, expert=expert)
         tasks = tuple(replace(entry, reference=reference) for entry in test.manifest.tasks)
         return MetaDataset(replace(test.manifest, tasks=tasks), test._files).select(dataset.split["test"])
 
-    found = evaluation.summary(scores, with_references(-2.0, 6.0), 1)
+    found = summary(scores, with_references(-2.0, 6.0), 1)
     assert found["normalised"] == pytest.approx(0.5)
-    assert "normalised" not in evaluation.summary(scores, with_references(1.0, 1.0), 1)
+    assert "normalised" not in summary(scores, with_references(1.0, 1.0), 1)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

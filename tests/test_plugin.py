@@ -73,6 +73,13 @@ def test_it_is_evaluated_and_reported_with_its_own_words(omrl, run):
     assert "Error of the imitated actions" in (omrl.folder / "report" / "index.html").read_text()
 
 
+def test_a_protocol_of_that_distribution_is_found(omrl, run):
+    assert "one-row" in omrl("evaluate", "run", "--episodes", "1", "--protocol", "one-row")
+    assert json.loads((run / "one-row-episodes-1.json").read_text())["protocol"] == "one-row"
+    assert "value" in json.loads((run / "one-row-episodes-1.json").read_text())["gain"]
+    assert "--protocol is given-context or logged or one-row" in omrl("evaluate", "run", "--protocol", "x", fails=True)
+
+
 def test_its_speed_is_measured(omrl):
     words = ["--algorithms", "prototypes", "--seeds", "1", "--device", "cpu", "--mode", "eager", "--seconds", "0"]
     assert "prototypes, 1 seed" in omrl("bench", "update", *words, "--repeats", "1")

@@ -19,6 +19,7 @@ import torch
 from omrl import compiling, devices, evaluation
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.evaluation.given_context import given_context
 from omrl.families import FAMILIES
 from omrl.learning import looks
 from omrl.learning import training as learning
@@ -318,7 +319,7 @@ def test_the_return_on_unseen_tasks_is_logged_as_evaluation_gives_it(windy, tmp_
     unseen = dataset.select(dataset.split["test"])
     for step in (5, 10, 12):
         shorter = train(windy, tmp_path / f"until-{step}", steps=step, seed=3)
-        wanted = evaluation.given_context(Model(shorter), unseen, evaluation.CONTEXT_ROWS, episodes=1, seed=0)
+        wanted = given_context(Model(shorter), unseen, evaluation.CONTEXT_ROWS, episodes=1, seed=0)
         found = [row["value"] for row in rows if row["step"] == str(step)]
         assert found == [f"{value:.6g}" for value in wanted.mean((1, 2))]
         assert wanted.max() < -1

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from omrl.data import MetaDataset
-from omrl.evaluation import CONTEXT_ROWS, given_context
+from omrl.evaluation import CONTEXT_ROWS
+from omrl.evaluation.given_context import given_context
 
 if TYPE_CHECKING:
     from omrl.runs.model import Model

@@ -13,7 +13,7 @@ import numpy as np
 from omrl import stats
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.evaluation import logged_summary, summary
+from omrl.evaluation.summaries import logged_summary, summary
 from omrl.families import FAMILIES, Task
 from omrl.progress import counted
 from omrl.runs.config import RunConfig
