@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omrl.experiments import drawing
-from omrl.experiments.definitions import experiments, get_experiment, get_scale
 from omrl.reporting.gather import Curve
+from omrl.studies import drawing
+from omrl.studies.definitions import experiments, get_experiment, get_scale
 
 CURVES = ("return", "return-log", "q")
 NOTE = get_scale("small").note

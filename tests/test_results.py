@@ -13,8 +13,8 @@ import pytest
 
 from omrl import stats
 from omrl.algorithms import get_algorithm, read_preset
-from omrl.experiments.definitions import experiments
-from omrl.experiments.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
+from omrl.studies.definitions import experiments
+from omrl.studies.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOCAL, PAPER = RESULTS / "focal", RESULTS / "paper"

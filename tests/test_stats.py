@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from omrl import stats
-from omrl.experiments.judging import DOES_NOT, HOLDS, together, verdicts
+from omrl.studies.judging import DOES_NOT, HOLDS, together, verdicts
 
 NULLS = 10_000
 

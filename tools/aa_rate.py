@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from focal_results import read_summary
 
-from omrl.experiments.judging import ZONES, rate_of_differences, way
 from omrl.runs.records import read_scores
+from omrl.studies.judging import ZONES, rate_of_differences, way
 
 SEEDS = 5
 

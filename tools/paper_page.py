@@ -1,4 +1,4 @@
-"""Write the lists of docs/paper.md from src/omrl/experiments.toml.
+"""Write the lists of docs/paper.md from src/omrl/studies/paper.toml.
 
     python tools/paper_page.py
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tables_markdown import table
 
-from omrl.experiments import COLUMNS, overview
-from omrl.experiments.definitions import experiments
+from omrl.studies import COLUMNS, overview
+from omrl.studies.definitions import experiments
 
 CLAIMS = ("experiment", "whose", "claim", "compared")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from omrl.errors import OmrlError
-from omrl.experiments.definitions import experiments, get_experiment
 from omrl.files import write_json
+from omrl.studies.definitions import experiments, get_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "paper"
@@ -105,7 +105,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 def collect() -> list[dict[str, Any]]:
-    """What all published experiments say, in the order of experiments.toml."""
+    """What all published experiments say, in the order of paper.toml."""
     paths = [RESULTS / name / "results.json" for name in experiments()]
     return [json.loads(path.read_text()) for path in paths if path.is_file()]
 

@@ -2,7 +2,7 @@
 
     python tools/rejudge.py
 
-For when the statistics or the claims of experiments.toml have changed, and the runs have not: nothing is trained.
+For when the statistics or the claims of paper.toml have changed, and the runs have not: nothing is trained.
 Rows and claims of results/paper/NAME/results.json and their tables are made again from NAME/scores.csv (metrics other
 than the return from their values of every seed), intervals in results/focal from the scores.csv of their runs.
 `python tools/tables.py` then brings the pages up to date.
@@ -20,11 +20,11 @@ import paper_results
 from focal_results import RESULTS as FOCAL
 
 from omrl import stats
-from omrl.experiments import tables
-from omrl.experiments.definitions import get_experiment
-from omrl.experiments.judging import Scored, judge, of_returns, way
 from omrl.files import write_json
 from omrl.runs.records import read_scores
+from omrl.studies import tables
+from omrl.studies.definitions import get_experiment
+from omrl.studies.judging import Scored, judge, of_returns, way
 
 
 def returns_of(path: Path) -> dict[tuple[str, str], Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from tables_markdown import interval, number, table
 
-from omrl.experiments.definitions import experiments
-from omrl.experiments.judging import across_families
+from omrl.studies.definitions import experiments
+from omrl.studies.judging import across_families
 
 # What stands behind the name of an experiment whose claim is not the paper's.
 OURS = " (ours)"

@@ -21,9 +21,9 @@ from omrl.bench import Bench
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
-from omrl.experiments import Paper
 from omrl.quickstart import Quickstart
 from omrl.reporting import Report
+from omrl.studies import Paper, Study
 from omrl.training import Train
 
 FLAGS = (OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff)
@@ -72,12 +72,13 @@ Command = (
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Paper, subcommand("paper")]
+    | Annotated[Study, subcommand("study")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Quickstart, subcommand("quickstart")]
 )
 
 
-def run(command: Families | Render | Data | Collect | Train | Evaluate | Report | Paper | Bench | Quickstart) -> None:
+def run(command: Command) -> None:
     """Run a parsed command."""
     match command:
         case Families():
@@ -106,10 +107,10 @@ def run(command: Families | Render | Data | Collect | Train | Evaluate | Report 
             from omrl.reporting import run as report
 
             report(command)
-        case Paper():
-            from omrl.experiments import run as paper
+        case Paper() | Study():
+            from omrl.studies import run as study
 
-            paper(command)
+            study(command)
         case Bench():
             from omrl.bench import run as bench
 

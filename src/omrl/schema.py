@@ -148,6 +148,8 @@ def _sentence(error: ValidationError, cls: type) -> str:
         return f"{cls.__name__} has no {', '.join(sorted(unknown))}{hint}."
     first = found[0]
     where = [str(part) for part in first["loc"]]
+    if where and where[0].isdigit():  # given by its place
+        where[0] = names[int(where[0])]
     name, kind, value = (where[0] if where else cls.__name__), first["type"], first["input"]
     if kind == "range":
         return f"{name} {first['msg']}."

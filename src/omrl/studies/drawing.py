@@ -12,10 +12,10 @@ import numpy as np
 
 from omrl.behaviour.plots import draw_trajectories
 from omrl.data import MetaDataset
-from omrl.experiments.definitions import Experiment, get_experiment
-from omrl.experiments.judging import Outcome
 from omrl.reporting.probe import Embedding
 from omrl.reporting.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
+from omrl.studies.definitions import Experiment, get_experiment
+from omrl.studies.judging import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ def draw(
     experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], folder: Path, note: str
 ) -> list[str]:
     """Write every figure as PNG and SVG; their names."""
-    drawn = []
+    drawn: list[str] = []
     with style():
         for kind in experiment.figures:
             figure: Figure | None

@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 
 from omrl.errors import OmrlError
-from omrl.experiments import ALL, PaperRun, drawing, running, tables
-from omrl.experiments.definitions import Experiment, Scale, experiments, get_experiment, get_scale
-from omrl.experiments.judging import Outcome, Scored, judge, of_returns, q_growth, way
-from omrl.experiments.planning import Cell, Job, jobs, plan
 from omrl.files import write_json, write_rows
 from omrl.reporting import replacing
 from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
 from omrl.runs.records import read_logged, read_scores
+from omrl.studies import ALL, PaperRun, StudyRun, drawing, running, tables
+from omrl.studies.definitions import Experiment, Scale, Study, read_study
+from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, way
+from omrl.studies.planning import Cell, Job, jobs, plan
 
 CURVES = ("return", "q")
 # What a row takes over from the summary of its run.
 OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
 
-def execute(args: PaperRun) -> list[dict[str, Any]]:
+def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
     """Do what is missing, then write everything; returns what the results.json of each experiment says.
 
     Runs of all experiments come first, each once: experiments share many.
@@ -40,8 +40,11 @@ def execute(args: PaperRun) -> list[dict[str, Any]]:
     from omrl.behaviour.plots import need_matplotlib
 
     need_matplotlib()
-    chosen = list(experiments().values()) if args.name == ALL else [get_experiment(args.name)]
-    scale = get_scale(args.scale)
+    study = read_study(args.file)
+    _trusted(study, args.trust)
+    chosen = list(study.experiments.values()) if args.name == ALL else [study.get(args.name)]
+    chosen = [_placed(experiment, study) for experiment in chosen]
+    scale = study.scales[args.scale]
     for name in ("seeds", "at_once"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
@@ -56,8 +59,22 @@ def execute(args: PaperRun) -> list[dict[str, Any]]:
     return results
 
 
+def _trusted(study: Study, trust: Sequence[str]) -> None:
+    """Refuse to run a stranger's code that nobody vouched for."""
+    for name in study.own_code():
+        if name not in trust:
+            raise OmrlError(f"{study.file} names the algorithm {name}, whose code would run: --trust {name} allows it.")
+
+
+def _placed(experiment: Experiment, study: Study) -> Experiment:
+    """With data that lies beside the study's file found there."""
+    beside = study.file.parent if study.file else Path()
+    found = tuple(replace(one, path=str(beside / one.path)) if one.path else one for one in experiment.data)
+    return replace(experiment, data=found)
+
+
 def _finish(
-    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], scale: Scale, args: PaperRun
+    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], scale: Scale, args: PaperRun | StudyRun
 ) -> dict[str, Any]:
     """Test what is not tested yet, draw, judge and write."""
     folder = args.out / experiment.name
@@ -65,7 +82,8 @@ def _finish(
     outcomes = _test_all(experiment, cells, runs, args.device)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    embeddings = _page(experiment, outcomes, folder / "report")
+    command = "omrl paper run" if args.file is None else f"omrl study run {args.file}"
+    embeddings = _page(experiment, outcomes, folder / "report", f"{command} {experiment.name}")
     rows = [_row(outcome, args.out) for outcome in outcomes]
     judged = judge(experiment.claims, [_scored(outcome) for outcome in outcomes])
     figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", scale.note)
@@ -91,7 +109,7 @@ def _finish(
 # -- what is missing ---------------------------------------------------------------------------------------------------
 
 
-def _train_all(cells: Sequence[Cell], args: PaperRun) -> tuple[dict[Job, Path], dict[Path, str]]:
+def _train_all(cells: Sequence[Cell], args: PaperRun | StudyRun) -> tuple[dict[Job, Path], dict[Path, str]]:
     """The folder of every run, trained; and which of them failed, by their labels."""
     wanted, found = jobs(cells), {}
 
@@ -123,30 +141,38 @@ def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, 
         summary, raw = running.tested(
             folder, facts.step, device, context_level=level if level != facts.config.level else None
         )
-        scores = read_scores(raw)
-        assert scores is not None
-        metrics = {"return": scores.returns.mean(-1)}
+        metrics, tasks, returns = _measured(summary, raw)
         metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
         if told_apart:
             _, logged = running.tested(folder, facts.step, device, protocol="logged", split="train")
             metrics["identification"] = read_logged(logged)["identification"]
         if "q_growth" in wanted:
             metrics["q_growth"] = q_growth(facts.curves["q"])
-        outcomes.append(Outcome(cell, folder, facts, summary, scores.tasks, scores.returns, metrics))
+        outcomes.append(Outcome(cell, folder, facts, summary, tasks, returns, metrics))
     return outcomes
+
+
+def _measured(summary: Mapping[str, Any], raw: Path) -> tuple[dict[str, Any], tuple[str, ...], Any]:
+    """Metrics [seeds, tasks], and returns [seeds, tasks, episodes] where there is a simulator."""
+    if summary["protocol"] == "logged":
+        logged = read_logged(raw)
+        return {name: logged[name] for name in ("action_error", "identification") if name in logged}, (), None
+    scores = read_scores(raw)
+    assert scores is not None
+    return {"return": scores.returns.mean(-1)}, scores.tasks, scores.returns
 
 
 # -- what comes out ----------------------------------------------------------------------------------------------------
 
 
-def _page(experiment: Experiment, outcomes: Sequence[Outcome], target: Path) -> dict[Path, Embedding]:
+def _page(experiment: Experiment, outcomes: Sequence[Outcome], target: Path, command: str) -> dict[Path, Embedding]:
     """The report on all runs under the experiment's labels; the embeddings that were looked at for it."""
     facts: dict[Path, RunFacts] = {}
     for outcome in outcomes:
         label = outcome.cell.row.label + (f", {outcome.cell.title}" if len(experiment.data) > 1 else "")
         facts.setdefault(outcome.run, replace(outcome.facts, index=len(facts), name=label))
     with replacing(target) as temporary:
-        probes = build(list(facts.values()), temporary, f"omrl paper run {experiment.name}")
+        probes = build(list(facts.values()), temporary, command)
     return {run: seen.embedding for run, seen in zip(facts, probes, strict=True) if seen.embedding is not None}
 
 
@@ -156,7 +182,7 @@ def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
     curves: list[Sequence[Any]] = [("data", "row", "seed", "metric", "step", "transitions", "value")]
     for outcome in outcomes:
         first = outcome.facts.config.seed
-        for (p, t, e), value in np.ndenumerate(outcome.returns):
+        for (p, t, e), value in np.ndenumerate(outcome.returns) if outcome.returns is not None else ():
             scores.append((*outcome.key, first + p, outcome.tasks[t], e, f"{value:.6g}"))
         # While it trains, a run is told its tasks by data of the quality that it learns from.
         trained_on = outcome.summary["context_level"] == outcome.facts.config.level
@@ -175,6 +201,13 @@ def _scored(outcome: Outcome) -> Scored:
     return Scored(outcome.cell.data, *outcome.key, outcome.metrics, way(outcome.summary))
 
 
+def _main(outcome: Outcome) -> dict[str, Any]:
+    """What a row is told by: its return, or without a simulator the error of its actions."""
+    if "return" in outcome.metrics:
+        return dict(of_returns(outcome.metrics["return"], outcome.summary))
+    return {"mean": outcome.summary["action_error"], "iqm": None, "normalised": None}
+
+
 def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
     """A row as JSON; metrics are one value per seed."""
     config, summary = outcome.facts.config, outcome.summary
@@ -189,7 +222,7 @@ def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
         "level": config.level,
         "context_level": summary["context_level"],
         **{key: summary.get(key) for key in OF_A_SUMMARY},
-        **of_returns(outcome.metrics["return"], summary),
+        **_main(outcome),
         "metrics": {name: [float(value) for value in values.mean(1)] for name, values in outcome.metrics.items()},
         "published": dict(outcome.cell.row.published),
     }

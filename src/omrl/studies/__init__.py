@@ -1,7 +1,10 @@
-"""The paper's figures and tables as named experiments: `omrl paper list` and `omrl paper run NAME`.
+"""Studies: named experiments that compare algorithms on data, from a file. The paper is one of them.
 
-experiments.toml says what each one is: its data, its rows, its figures and tables, and the claim of the paper with the
-comparison by which it is judged. Importing this is cheap; what needs torch is imported when an experiment runs.
+    omrl study run mine.toml            anyone's
+    omrl paper run dml-vs-bellman       the paper's figures and tables, whose file comes with omrl
+
+A study says of each experiment its data, its rows, its figures and tables, and its claims with the comparisons by which
+they are judged. Importing this is cheap; what needs torch is imported when an experiment runs.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from tyro import MISSING
 from tyro.conf import Positional, subcommand
 
 
@@ -20,11 +24,17 @@ class PaperList:
 
 
 @dataclass(frozen=True)
-class PaperRun:
-    """Run an experiment: data, training and tests as far as they are missing, then figures, tables and the verdict."""
+class StudyList:
+    """List the experiments of a study: their rows, and about what they cost."""
 
-    name: Positional[str]
-    """Which one, as listed by `omrl paper list`; `all` for every one."""
+    file: Positional[Path]
+    """The study."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """How experiments are run."""
+
     scale: Literal["full", "small"] = "full"
     """`small` shows on two cores within minutes that everything runs; its numbers say nothing."""
     seeds: int | None = None
@@ -41,6 +51,48 @@ class PaperRun:
     """Folder for the runs, which experiments share, and for a folder of results of each experiment."""
 
 
+@dataclass(frozen=True)
+class PaperRun(Running):
+    """Run an experiment: data, training and tests as far as they are missing, then figures, tables and the verdict."""
+
+    name: Positional[str] = "all"
+    """Which one, as listed by `omrl paper list`; `all` for every one."""
+
+    @property
+    def file(self) -> None:
+        """The paper's study."""
+        return None
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """It names nothing but omrl's own."""
+        return ()
+
+
+@dataclass(frozen=True)
+class StudyRun(Running):
+    """Run a study: data, training and tests as far as they are missing, then figures, tables and verdicts."""
+
+    file: Positional[Path] = MISSING
+    """The study."""
+    name: Positional[str] = "all"
+    """Which of its experiments; `all` for every one."""
+    out: Path = Path("study")
+    """Folder for the runs, which experiments share, and for a folder of results of each experiment."""
+    trust: tuple[str, ...] = ()
+    """Algorithms that the study names as module:Class and whose code may run."""
+
+
+StudyCommand = Annotated[StudyList, subcommand("list")] | Annotated[StudyRun, subcommand("run")]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Compare algorithms on data, by a file that says what, and judge what it claims."""
+
+    command: StudyCommand
+
+
 PaperCommand = Annotated[PaperList, subcommand("list")] | Annotated[PaperRun, subcommand("run")]
 
 
@@ -51,12 +103,12 @@ class Paper:
     command: PaperCommand
 
 
-def run(args: Paper) -> None:
+def run(args: Paper | Study) -> None:
     """The commands."""
-    if isinstance(args.command, PaperList):
-        print_list()
+    if isinstance(args.command, PaperList | StudyList):
+        print_list(args.command.file if isinstance(args.command, StudyList) else None)
         return
-    from omrl.experiments.execute import execute
+    from omrl.studies.execute import execute
 
     for results in execute(args.command):
         print_results(results, args.command.out / results["experiment"])
@@ -69,14 +121,15 @@ WIDE = 150
 COLUMNS = ("name", "in the paper", "data", "rows", "runs", "updates", "full scale, one H200", "small scale, 2 cores")
 
 
-def overview() -> list[tuple[str, ...]]:
+def overview(file: Path | None = None) -> list[tuple[str, ...]]:
     """A line for every experiment; runs are those of each by itself, some of which others have too."""
-    from omrl.experiments.definitions import experiments, get_scale
-    from omrl.experiments.planning import jobs, minutes, plan, updates
+    from omrl.studies.definitions import read_study
+    from omrl.studies.planning import jobs, minutes, plan, updates
 
+    study = read_study(file)
     lines: list[tuple[str, ...]] = []
-    for experiment in experiments().values():
-        full, small = (jobs(plan(experiment, get_scale(scale))) for scale in ("full", "small"))
+    for experiment in study.experiments.values():
+        full, small = (jobs(plan(experiment, study.scales[scale])) for scale in ("full", "small"))
         counts = sorted({updates(job) for job in full})
         lines.append(
             (
@@ -86,14 +139,14 @@ def overview() -> list[tuple[str, ...]]:
                 "; ".join(row.label for row in experiment.rows),
                 str(len(full)),
                 " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))),
-                f"{minutes(full, 'full'):.0f} min",
-                f"{minutes(small, 'small'):.1f} min",
+                f"{minutes(full, 'full', study.around['full']):.0f} min",
+                f"{minutes(small, 'small', study.around['small']):.1f} min",
             )
         )
     return lines
 
 
-def print_list() -> None:
+def print_list(file: Path | None = None) -> None:
     """The table of experiments."""
     from rich.console import Console
     from rich.table import Column, Table
@@ -103,7 +156,7 @@ def print_list() -> None:
     # The name is what `omrl paper run` takes, and is never cut; a narrow terminal has no room for the longest columns.
     shown = [i for i, name in enumerate(COLUMNS) if console.width >= WIDE or name not in ("data", "rows", "updates")]
     table = Table(*(Column(COLUMNS[i], no_wrap=i == 0) for i in shown))
-    for line in overview():
+    for line in overview(file):
         table.add_row(*(line[i] for i in shown))
     console.print(table)
     print("Runs have three seeds each; experiments share runs, and what is there is not run again.")
@@ -114,13 +167,14 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from omrl.experiments.tables import found
     from omrl.stats import Estimate
+    from omrl.studies.tables import found
 
     console = Console()
     table = Table("data", "row", "mean return [95 %]", title=results["title"])
     for row in results["rows"]:
-        table.add_row(row["data"], row["row"], str(Estimate(**row["mean"])))
+        what = "" if "return" in row["metrics"] else "action error "
+        table.add_row(row["data"], row["row"], what + str(Estimate(**row["mean"])))
     console.print(table)
     for row in results["rows"]:
         if row["stopped"]:

@@ -23,17 +23,19 @@ from typing import Any
 import numpy as np
 
 from omrl import stats
-from omrl.experiments.definitions import Claim, Data
-from omrl.experiments.planning import Cell
 from omrl.families import FAMILIES
 from omrl.reporting.gather import RunFacts
 from omrl.runs.records import Curve
+from omrl.studies.definitions import Claim, Data
+from omrl.studies.planning import Cell
 
 Array = np.ndarray[Any, Any]
 HOLDS, EQUAL, UNDECIDED, DOES_NOT = "holds", "equal", "undecided", "does not hold"
 # Differences that do not matter. Those of returns are shares of the way from the untrained policy to the expert; those
 # of q_growth are orders of magnitude, where 0.1 is a quarter more of Q in half of the training.
-ZONES = {"return": 0.02, "esr": 0.02, "identification": 0.02, "q_growth": 0.1}
+ZONES = {"return": 0.02, "esr": 0.02, "identification": 0.02, "q_growth": 0.1, "action_error": 0.01}
+# Of these, less is better.
+COSTS = ("action_error",)
 # Test tasks are a sample of their family. The other metrics are of training tasks, which are themselves what is asked
 # about, or of no task.
 OF_NEW_TASKS = ("return",)
@@ -53,7 +55,8 @@ class Outcome:
     summary: dict[str, Any]
     """What the test in test tasks found."""
     tasks: tuple[str, ...]
-    returns: Array  # [P, T, episodes]
+    returns: Array | None
+    """[P, T, episodes], where there is a simulator."""
     metrics: Mapping[str, Array] = field(default_factory=dict)
     """[P, T] where a metric is one of tasks, else [P, 1]."""
 
@@ -161,9 +164,9 @@ def _judged(claim: Claim, rows: Sequence[Scored]) -> dict[str, Any]:
         for better in claim.better
         for worse in claim.worse
     ]
-    new_tasks = claim.metric in OF_NEW_TASKS
+    new_tasks, sign = claim.metric in OF_NEW_TASKS, -1.0 if claim.metric in COSTS else 1.0
     differences = [
-        stats.difference(ours.metrics[claim.metric], theirs.metrics[claim.metric], new_tasks=new_tasks)
+        stats.difference(sign * ours.metrics[claim.metric], sign * theirs.metrics[claim.metric], new_tasks=new_tasks)
         for ours, theirs in pairs
     ]
     zones = [_zone(claim.metric, ours) for ours, _ in pairs]

@@ -8,27 +8,32 @@ from typing import Any
 
 from omrl import training
 from omrl.algorithms import about, read_preset
-from omrl.experiments.definitions import Data, Experiment, Row, Scale, minutes_around
 from omrl.families import get_family
+from omrl.studies.definitions import Data, Experiment, Row, Scale
 
 Changes = tuple[tuple[str, Any], ...]
+# Tasks of data that nobody has opened yet.
+GUESSED_TASKS = 20
 # Milliseconds of an update where an algorithm does not say.
 UNKNOWN_COST = {"first": 2.0, "further": 1.0}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A meta-dataset: how to make it, and where it belongs."""
+    """A meta-dataset: how to make it, and where it belongs; or the path of one that somebody made."""
 
-    family: str
+    family: str | None
     split: str = "paper"
     tasks: int | None = None
     episodes: int | None = None
+    action_std: float | None = None
+    path: str | None = None
 
     @property
     def folder(self) -> str:
         """Relative to the folder of all data. A part of a family's tasks does not take the place of all of them."""
-        name = self.family + ("" if self.split == "paper" else f"-{self.split}")
+        name = f"{self.family}{'' if self.split == 'paper' else f'-{self.split}'}"
+        name += "" if self.action_std is None else f"-std-{self.action_std:g}"
         return name if self.tasks is None else f"small/{name}"
 
 
@@ -38,7 +43,7 @@ class Job:
 
     source: Source
     algorithm: str
-    preset: str
+    preset: str | None
     changes: Changes
     level: str | None
     seeds: int
@@ -65,10 +70,15 @@ class Cell:
 def plan(experiment: Experiment, scale: Scale, seeds: int | None = None) -> list[Cell]:
     """Every row on every data set."""
     return [
-        Cell(data, row, _job(data, row, scale, seeds or scale.seeds))
+        Cell(data, row, _job(data, row, scale, seeds or _seeds(experiment, scale)))
         for data in experiment.data
         for row in experiment.rows
     ]
+
+
+def _seeds(experiment: Experiment, scale: Scale) -> int:
+    """An experiment's own number counts where the scale is the full one."""
+    return scale.seeds if scale.families else experiment.seeds or scale.seeds
 
 
 def jobs(cells: Iterable[Cell]) -> list[Job]:
@@ -78,8 +88,8 @@ def jobs(cells: Iterable[Cell]) -> list[Job]:
 
 def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     shape = {"seeds": seeds, "steps": scale.steps, "log_every": scale.log_every, "eval_every": scale.eval_every}
-    if not scale.families:
-        source, level = Source(data.family, data.split), row.level
+    if not scale.families or data.family is None:
+        source, level = Source(data.family, data.split, action_std=data.action_std, path=data.path), row.level
         return Job(source, row.algorithm, row.preset, _frozen(row.changes), level, **shape)  # type: ignore[arg-type]
     # Another family stands for this one: its own preset gives what belongs to it, such as the scale of its rewards, and
     # the preset of the family that it stands for everything that the experiment is about.
@@ -87,7 +97,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     preset = read_preset(row.algorithm, row.preset, data.family)
     own = {name: value for name, value in preset.items() if name not in training.OF_THE_RUN}
     changes = {**own, **row.changes, **about(row.algorithm, "small")}
-    source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes)
+    source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes, action_std=data.action_std)
     level = row.level or preset.get("level")
     return Job(source, row.algorithm, "paper", _frozen(changes), level, **shape)  # type: ignore[arg-type]
 
@@ -105,7 +115,12 @@ def updates(job: Job) -> int:
     return found
 
 
-def minutes(all_jobs: Iterable[Job], scale: str) -> float:
+def training_tasks(source: Source) -> int:
+    """How many there are; of one's own data, a guess."""
+    return len(get_family(source.family).splits[source.split].train) if source.family else GUESSED_TASKS
+
+
+def minutes(all_jobs: Iterable[Job], scale: str, around: float) -> float:
     """About how long runs take, one after the other: on one H200 at full scale, on two cores at small scale."""
     total = 0.0
     for job in all_jobs:
@@ -113,7 +128,7 @@ def minutes(all_jobs: Iterable[Job], scale: str) -> float:
         milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
         if "stage" in cost:
             values = {**read_preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
-            tasks = job.source.tasks or len(get_family(job.source.family).splits[job.source.split].train)
+            tasks = job.source.tasks or training_tasks(job.source)
             milliseconds += values["teacher_steps"] * job.seeds * tasks * cost["stage"]
-        total += milliseconds / 60_000 + minutes_around(scale)
+        total += milliseconds / 60_000 + around
     return total

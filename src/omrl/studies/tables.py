@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from omrl.experiments.definitions import Experiment
 from omrl.reporting.tables import NONE, Table
 from omrl.stats import Estimate
+from omrl.studies.definitions import Experiment
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -27,8 +27,10 @@ def returns(rows: Rows) -> Table:
     for row in rows:
         normalised = NONE if row["normalised"] is None else f"{row['normalised']:z.3f}"
         counts = (str(row["seeds"]), f"{row['updates']:,}")
-        numbers = (*counts, str(Estimate(**row["mean"])), f"{row['iqm']:z.2f}", normalised)
-        lines.append((row["data"], row["row"], row["preset"], row["level"], *numbers))
+        what = "" if "return" in row["metrics"] else "action error "
+        iqm = NONE if row["iqm"] is None else f"{row['iqm']:z.2f}"
+        numbers = (*counts, what + str(Estimate(**row["mean"])), iqm, normalised)
+        lines.append((row["data"], row["row"], row["preset"] or NONE, row["level"], *numbers))
     names = ("data", "row", "preset", "level", "seeds", "updates", "mean return [95 %]", "IQM", "normalised")
     return Table("returns", names, tuple(lines), words=(0, 1, 2, 3))
 

@@ -19,17 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from omrl import training
+from omrl.algorithms.algorithm import MetaConfig
 from omrl.data import MetaDataset
 from omrl.data.manifest import MANIFEST
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate, evaluate, file_name
-from omrl.experiments.planning import Job, Source
 from omrl.families import get_family
 from omrl.families.batched import usable_cores
 from omrl.learning import training as learning
 from omrl.progress import Meter, counted
 from omrl.runs.config import CONFIG
 from omrl.runs.run import Run
+from omrl.schema import changed
+from omrl.studies.planning import Job, Source
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
 SAVES, LOOKS = 5, 20
@@ -42,6 +44,10 @@ def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
     """The folder of a meta-dataset; one that is not there is made, from published policies where there are any."""
     from omrl.behaviour.collect import collect
 
+    if source.family is None:
+        folder = Path(source.path or "")
+        MetaDataset.open(folder)  # it is there
+        return folder
     folder = root / source.folder
     if (folder / MANIFEST).is_file():
         _check(source, MetaDataset.open(folder), folder)
@@ -51,6 +57,8 @@ def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
     options: dict[str, Any] = {"tasks": source.tasks, "episodes": source.episodes, "device": device}
     if source.tasks is None:
         options["split"] = source.split
+    if source.action_std is not None:
+        options["action_std"] = source.action_std
     if (policies / source.family).is_dir():
         options |= {"from_policies": True, "policies": policies}
     else:
@@ -61,12 +69,15 @@ def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
 
 def _check(source: Source, dataset: MetaDataset, folder: Path) -> None:
     """Refuse a dataset that somebody else put there for another purpose."""
+    assert source.family is not None
     names, split = _split_names(source.family, source.split), dataset.split
     whole = source.tasks is None
     fits = split == names if whole else len(dataset.tasks) == source.tasks
-    if dataset.family != source.family or not fits:
+    told = dataset.manifest.source.get("rollout", {}).get("action_std")
+    if dataset.family != source.family or not fits or told != source.action_std:
         wanted = f"the {source.split} split of" if whole else f"{source.tasks} tasks of"
-        raise OmrlError(f"{folder} does not hold {wanted} {source.family}; name another folder with --data.")
+        broad = "" if source.action_std is None else f", logged with action std {source.action_std:g}"
+        raise OmrlError(f"{folder} does not hold {wanted} {source.family}{broad}; name another folder with --data.")
 
 
 def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
@@ -77,7 +88,7 @@ def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Train, Any]:
+def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Train, MetaConfig]:
     """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
     start, hyperparameters = training.starting_point(training.Train(job.algorithm, data, runs, preset=job.preset))
     steps = job.steps or start.steps
@@ -91,18 +102,19 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
         save_every=min(start.save_every, max(steps // SAVES, 1)),
         device=device,
     )
-    hyperparameters = replace(hyperparameters, **dict(job.changes))
+    hyperparameters = changed(hyperparameters, dict(job.changes), job.algorithm)
     dataset = MetaDataset.open(data)
     config = asdict(learning.run_config(args, hyperparameters, dataset))
     # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.
     decides = {key: value for key, value in config.items() if key not in ("data", "stream", "cpu", "schema")}
     rows = [[entry.name, entry.sha256] for entry in dataset.manifest.tasks]
     text = json.dumps([decides, rows, dataset.split], sort_keys=True)
-    name = f"{job.source.family}-{job.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+    where = job.source.family or data.name
+    name = f"{where}-{job.algorithm.replace(':', '.')}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
     return replace(args, out=runs / name), hyperparameters
 
 
-def train(args: training.Train, hyperparameters: Any) -> None:
+def train(args: training.Train, hyperparameters: MetaConfig) -> None:
     """Train, go on, or leave alone what is finished."""
     if (args.out / CONFIG).is_file():
         run = Run.open(args.out)
@@ -117,7 +129,7 @@ def train(args: training.Train, hyperparameters: Any) -> None:
         print(f"warning: {error}", flush=True)
 
 
-Resolved = tuple[str, training.Train, Any]
+Resolved = tuple[str, training.Train, MetaConfig]
 """A run to train: its label, arguments and hyperparameters."""
 
 
@@ -172,7 +184,7 @@ def log_file(args: training.Train) -> Path:
     return args.out.with_suffix(".log")
 
 
-def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> None:
+def _train_apart(args: training.Train, hyperparameters: MetaConfig, at_once: int) -> None:
     # More threads than cores make each other wait.
     args = replace(args, threads=args.threads or max(1, usable_cores() // at_once))
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -187,6 +199,8 @@ def _train_apart(args: training.Train, hyperparameters: Any, at_once: int) -> No
 
 def tested(run: Path, updates: int, device: str, **options: Any) -> tuple[dict[str, Any], Path]:
     """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
+    if Run.open(run).config.family is None:
+        options["protocol"] = "logged"  # there is no simulator
     raw = run / file_name(Evaluate(run, **options))
     kept = Run.open(run).summary(raw.stem) if raw.is_file() else {}
     if kept.get("updates") == updates:

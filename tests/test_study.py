@@ -1,0 +1,188 @@
+"""Studies of one's own: data of a family or a folder, algorithms of one's own, trust, files that are not studies."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from omrl import cli
+from omrl.errors import OmrlError
+from omrl.families import FAMILIES
+from omrl.studies import StudyRun, overview
+from omrl.studies.definitions import read_study
+from omrl.studies.execute import execute
+from omrl.studies.planning import jobs, plan
+from training_helpers import pumps, walks
+
+CLONING = """
+import torch
+from torch import nn
+
+from omrl import Algorithm
+from omrl.algorithms.algorithm import MetaConfig
+from omrl.engine import call
+from omrl.nets import MLP
+print("its code ran")
+
+
+class Nets(nn.Module):
+    def __init__(self, obs_dim, act_dim, config, generator):
+        super().__init__()
+        self.encoder = MLP(2 * obs_dim + act_dim + 1, (8,), config.latent_dim, generator=generator)
+        self.actor = MLP(obs_dim + config.latent_dim, (8,), act_dim, generator=generator)
+
+
+class Cloning(Algorithm):
+    Config, Nets = MetaConfig, Nets
+    learning_rate = {"": 1e-2}
+
+    def infer(self, params, context):
+        return torch.tanh(call(self.nets, params, "encoder", context)).mean(-2)
+
+    def act(self, params, obs, z):
+        return torch.tanh(call(self.nets, params, "actor", torch.cat([obs, z], -1)))
+
+    def loss(self, params, targets, batch, noise):
+        z = self.infer(params, batch["context"][:, 0])[:, None].expand(-1, batch["obs"].shape[1], -1)
+        loss = (self.act(params, batch["obs"], z) - batch["act"]).square().mean()
+        return loss, {"actor_loss": loss}
+"""
+SIZES = "hidden = [8], encoder_hidden = [8], batch_size = 8, context_size = 4, meta_batch = 3"
+MINE = f"""
+[scale.full]
+seeds = 2
+steps = 6
+log_every = 2
+eval_every = 3
+
+[experiment.pumps]
+title = "Which of them tells pumps apart"
+data = [{{ path = "pumps" }}]
+rows = [
+  {{ label = "FOCAL", algorithm = "focal", changes = {{ {SIZES} }} }},
+  {{ label = "Cloning", algorithm = "cloned:Cloning", changes = {{ batch_size = 8 }} }},
+]
+tables = ["returns", "embedding"]
+[[experiment.pumps.claims]]
+text = "FOCAL's actions are nearer."
+metric = "action_error"
+better = ["FOCAL"]
+worse = ["Cloning"]
+whose = "ours"
+
+[experiment.walks]
+title = "Random walks of a family, in a folder of one's own"
+data = [{{ path = "walks" }}]
+rows = [{{ label = "FOCAL", algorithm = "focal", level = "mixed", changes = {{ {SIZES} }} }}]
+figures = ["return"]
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A study with its data and an algorithm beside it."""
+    (tmp_path / "mine.toml").write_text(MINE)
+    (tmp_path / "cloned.py").write_text(CLONING)
+    pumps(tmp_path / "pumps")
+    walks(FAMILIES["sparse-point-robot"], tmp_path / "walks")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cloned", raising=False)
+    monkeypatch.setattr("omrl.studies.execute._page", lambda *_: {})  # tests of the report have it
+    yield tmp_path / "mine.toml"
+    sys.modules.pop("cloned", None)
+
+
+def study(file, **options):
+    return StudyRun(file=file, device="cpu", data=file.parent / "data", out=file.parent / "out", **options)
+
+
+def test_a_study_runs_from_a_file_to_its_verdict(mine, capsys):
+    results = execute(study(mine, trust=("cloned:Cloning",)))
+    first, second = results
+    assert [(row["data"], row["row"], row["seeds"]) for row in first["rows"]] == [
+        ("pumps", "FOCAL", 2),
+        ("pumps", "Cloning", 2),
+    ]
+    # Without a simulator rows are told by their actions; less error is better.
+    ours, theirs = (row["metrics"]["action_error"] for row in first["rows"])
+    (claim,) = first["claims"]
+    (comparison,) = claim["comparisons"]
+    assert comparison["difference"]["value"] == pytest.approx(sum(theirs) / 2 - sum(ours) / 2)
+    assert "return" in second["rows"][0]["metrics"]
+    written = json.loads((mine.parent / "out" / "walks" / "results.json").read_text())
+    assert written == json.loads(json.dumps(second))
+    assert (mine.parent / "out" / "walks" / "figures" / "return.png").is_file()
+    assert "action error" in (mine.parent / "out" / "pumps" / "tables" / "returns.csv").read_text()
+    # What is there is not run again.
+    capsys.readouterr()
+    assert execute(study(mine, trust=("cloned:Cloning",))) == results
+    said = capsys.readouterr().out
+    assert said.count("is trained") == 3 and "testing" not in said
+
+
+def test_code_that_a_study_names_runs_only_when_trusted(mine, capsys):
+    for trust in ((), ("other:Cloning",)):
+        with pytest.raises(OmrlError, match=r"names the algorithm cloned:Cloning.*--trust cloned:Cloning"):
+            execute(study(mine, trust=trust))
+    assert "its code ran" not in capsys.readouterr().out and "cloned" not in sys.modules
+    assert not (mine.parent / "out").exists()
+
+
+def test_the_command_lists_and_runs_it(mine, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["omrl", "study", "list", str(mine)])
+    cli.main()
+    assert "pumps" in capsys.readouterr().out
+    words = ["study", "run", str(mine), "walks", "--device", "cpu", "--out", str(mine.parent / "out"), "--trust"]
+    monkeypatch.setattr(sys, "argv", ["omrl", *words, "cloned:Cloning"])
+    cli.main()
+    assert "Random walks of a family" in capsys.readouterr().out
+
+
+def test_experiments_have_seeds_and_breadths_of_their_own(tmp_path):
+    file = tmp_path / "broad.toml"
+    file.write_text(
+        """
+[experiment.breadth]
+title = "Who wins at which breadth"
+seeds = 7
+data = [
+  { family = "sparse-point-robot", action_std = 0.1 },
+  { family = "sparse-point-robot", action_std = 0.6 },
+]
+rows = [{ label = "FOCAL", algorithm = "focal" }]
+"""
+    )
+    found = read_study(file)
+    wanted = jobs(plan(found.experiments["breadth"], found.scales["full"]))
+    assert [(job.seeds, job.source.folder) for job in wanted] == [
+        (7, "sparse-point-robot-std-0.1"),
+        (7, "sparse-point-robot-std-0.6"),
+    ]
+    assert [one.seeds for one in jobs(plan(found.experiments["breadth"], found.scales["small"]))] == [2, 2]
+    (line,) = overview(file)
+    assert "sparse-point-robot, action std 0.1" in line[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[experiment", "cannot be read as TOML"),
+        ("", "it is not a study"),
+        ("experiment = 3", "it is not a study"),
+        ("[colour]\nred = 1", "has a table 'colour'"),
+        ("[experiment.a]\ntitle = 3\ndata = []\nrows = []", "title must be text, not 3"),
+        ("[experiment.a]\ntitle = 'x'\ndata = 3\nrows = []", "a.data must be a list of tables"),
+        ("[experiment.a]\ntitle = 'x'\nlike = 'b'", "is like 'b', which does not exist"),
+        ("[experiment.a]\ntitle = 'x'\ndata = [{ family = 'ant' }]\nrows = []", "There is no family 'ant'"),
+        ("[experiment.a]\ntitle = 'x'\ndata = []\nrows = [{ label = 'a', algorithm = 'no' }]", "algorithm 'no'"),
+        ("[experiment.a]\ntitle = 'x'\ndata = []\nrows = []\nsize = 3", "has no size"),
+    ],
+)
+def test_what_is_not_a_study_is_one_sentence_that_names_the_file(tmp_path, text, message):
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(OmrlError, match=message) as error:
+        read_study(file)
+    assert "bad.toml" in str(error.value)
