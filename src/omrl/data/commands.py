@@ -32,7 +32,10 @@ class Info:
 
 @dataclass(frozen=True)
 class Validate:
-    """Read a whole meta-dataset and check its checksums, every rule on every array, and its statistics."""
+    """Read a whole meta-dataset and check its checksums, every rule on every array, and its statistics.
+
+    What is allowed but looks odd is noted: columns that never change, scales, tasks with few rows, and so on.
+    """
 
     dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset's folder."""
@@ -62,6 +65,14 @@ class Import:
     """Column that numbers the episodes; without one, an episode ends where a flag is set."""
     step: str | None = None
     """Column that counts the steps of an episode; it serves only to check that rows are in order."""
+    time: str | None = None
+    """Column of times (datetimes, ISO text or epoch numbers): rows are sorted by it, and gaps end episodes."""
+    gap: float | None = None
+    """Seconds without a row that end an episode; without it, 5 times the median time between rows."""
+    episode_length: int | None = None
+    """Rows of every episode, where rows lie as they were logged and nothing else marks episodes."""
+    in_order: bool = False
+    """Rows lie as they were logged, although no column says so."""
     observations: tuple[str, ...] = ()
     """Column or columns of the observation."""
     actions: tuple[str, ...] = ()
@@ -74,6 +85,14 @@ class Import:
     """Column that is true where the task itself ended the episode (terminals in D4RL); "none": they never end so."""
     truncations: str | None = None
     """Column that is true where the log or a time limit ended the episode (timeouts in D4RL)."""
+    missing: Literal["error", "drop", "forward"] = "error"
+    """What to do with missing values: stop; drop the row and end the episode there; or carry the last value on."""
+    categories: tuple[str, ...] = ()
+    """Observation columns of words, which become one number for each word."""
+    units: tuple[str, ...] = ()
+    """Units of columns to keep with the data, as NAME=UNIT."""
+    skip_tasks: tuple[str, ...] = ()
+    """Tasks to leave out."""
     policy_step: str | None = None
     """Column with the training step of the policy that logged the row; it makes the quality levels."""
     rewards_dense: str | None = None
@@ -193,8 +212,8 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     overview.add_row("varies", manifest.varies)
     overview.add_row("tasks", f"{len(manifest.tasks)} ({split})")
     overview.add_row("rows", f"{facts['rows']:,} in {facts['episodes']:,} episodes")
-    overview.add_row("observations", f"{manifest.observation_dim} numbers")
-    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}")
+    overview.add_row("observations", f"{manifest.observation_dim} numbers{_named(dataset, 'observations')}")
+    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}{_named(dataset, 'actions')}")
     overview.add_row("return", "over the whole episode" if not manifest.horizon else f"over {manifest.horizon} steps")
     overview.add_row("size", f"{facts['bytes'] / 1e6:,.1f} MB")
     # A pipe has no width to fit into: there every row stays on its line.
@@ -238,6 +257,18 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
         console.print(table)
 
 
+def _named(dataset: MetaDataset, part: str) -> str:
+    """`: pressure (bar), target`, where the data has names for them and they are few."""
+    from rich.markup import escape
+
+    from omrl.data.findings import column_names
+
+    if dataset.manifest.columns is None:
+        return ""
+    names = [name if unit is None else f"{name} ({unit})" for name, unit in column_names(dataset, part)]
+    return escape(": " + ", ".join(names if len(names) <= 6 else [*names[:3], "...", names[-1]]))
+
+
 def validate(args: Validate) -> None:
     """Check everything there is to check; the first problem is the error."""
     from omrl.data.dataset import MetaDataset
@@ -246,6 +277,7 @@ def validate(args: Validate) -> None:
     dataset.validate()
     rows = sum(entry.rows for entry in dataset.manifest.tasks)
     print(f"OK: {len(dataset.tasks)} tasks, {rows:,} rows")
+    _print_findings(dataset)
 
 
 def import_logs(args: Import) -> None:
@@ -255,6 +287,15 @@ def import_logs(args: Import) -> None:
     dataset = interchange.read(args)
     rows = sum(entry.rows for entry in dataset.manifest.tasks)
     print(f"wrote {args.dir}: {len(dataset.tasks)} tasks, {rows:,} rows")
+    _print_findings(dataset)
+
+
+def _print_findings(dataset: MetaDataset) -> None:
+    """What one should know before training."""
+    from omrl.data.findings import findings
+
+    for line in findings(dataset):
+        print(f"note: {line}")
 
 
 def export(args: Export) -> None:

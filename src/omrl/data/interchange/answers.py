@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,8 +22,13 @@ def complete_header(
     observation_dim: int,
     action_dim: int,
     bounds: tuple[Sequence[float], Sequence[float]] | None = None,
+    columns: Mapping[str, Any] | None = None,
+    done: Mapping[str, Any] | None = None,
 ) -> Header:
-    """The header of the dataset to write; `bounds` are those that the source itself knows."""
+    """The header of the dataset to write; `bounds` are those that the source itself knows.
+
+    `done` is what was done to the log, to be remembered beside where it came from.
+    """
     low, high = bounds or ((), ())
     low = (
         args.action_low or low or _ask("--action-low", "smallest possible action (one number or one per dim)", _floats)
@@ -41,7 +46,8 @@ def complete_header(
         varies=varies.strip(),
         horizon=args.horizon,
         split=_split(args, names),
-        source={"imported_from": args.src.name, "format": args.format},
+        source={"imported_from": args.src.name, "format": args.format, **(done or {})},
+        columns=columns,
     )
 
 

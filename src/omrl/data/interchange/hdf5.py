@@ -14,7 +14,8 @@ from omrl.data.arrays import ARRAYS, Arrays, Place, shape_of
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional, refuse_flags
-from omrl.data.interchange.tables import Column, Format, read_tables
+from omrl.data.interchange.survey import Column
+from omrl.data.interchange.tables import Format, read_tables
 from omrl.data.manifest import SCHEMA, Manifest, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError

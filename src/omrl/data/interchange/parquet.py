@@ -11,7 +11,8 @@ import numpy as np
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional
-from omrl.data.interchange.tables import Column, Format, read_tables
+from omrl.data.interchange.survey import Column
+from omrl.data.interchange.tables import Format, read_tables, texts
 from omrl.errors import OmrlError
 
 
@@ -48,11 +49,11 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
 def _column(column: Any, name: str, path: Path) -> Column:
     from pyarrow import types
 
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise OmrlError(f"{path}: column {name!r}, row {row}: the value is missing")
     kind = column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise OmrlError(f"{path}: column {name!r}, row {row}: a whole list is missing; write its values as nulls")
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         wrong = lengths != (lengths[0] if len(lengths) else 0)
         if wrong.any():
@@ -62,6 +63,8 @@ def _column(column: Any, name: str, path: Path) -> Column:
     if types.is_dictionary(kind):
         return _column(column.dictionary_decode(), name, path)
     if types.is_string(kind) or types.is_large_string(kind):
-        return np.array(column.to_pylist(), str)
+        return texts([text or "" for text in column.to_pylist()], name, path)
+    if types.is_decimal(kind) or (types.is_boolean(kind) and column.null_count):
+        column = column.cast("float64")
     values: Column = column.to_numpy(zero_copy_only=False)
     return values
