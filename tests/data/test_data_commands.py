@@ -65,7 +65,7 @@ def test_validate(folder, capsys):
     omrl_data("validate", folder)
     ok, *notes = capsys.readouterr().out.splitlines()
     assert ok == "OK: 3 tasks, 62 rows" and all(note.startswith("note: ") for note in notes)
-    assert notes == ["note: 3 tasks of 3 have few rows (the median is 24): 'a' (25), 'b' (24), 'c d/é' (13)"]
+    assert notes == ["note: 3 of 3 tasks have few rows (the median is 24): 'a' (25), 'b' (24), 'c d/é' (13)"]
     file = folder / "task-002.safetensors"
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

@@ -113,13 +113,15 @@ class Import:
     """Seed of that draw."""
     task_params: Path | None = None
     """JSON file with what is known of each task: {"task": {"parameter": value}}."""
+    max_gb: float | None = None
+    """Most that a file may unpack to, in GB; without it 100 times its size, or a quarter of a GB if that is more."""
     force: bool = False
     """Replace an existing meta-dataset."""
 
     @property
     def described(self) -> tuple[str, ...]:
         """The flags given that describe the data."""
-        about_files = ("src", "dir", "format", "force")
+        about_files = ("src", "dir", "format", "max_gb", "force")
         fields = [field for field in dataclasses.fields(self) if field.name not in about_files]
         given = [field.name for field in fields if getattr(self, field.name) != field.default]
         return tuple("--" + name.replace("_", "-") for name in given)

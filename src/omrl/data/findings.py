@@ -197,7 +197,10 @@ def _few_rows(dataset: MetaDataset) -> list[str]:
     lines = []
     if few:
         named = ", ".join(f"{name!r} ({rows[name]:,})" for name in few[:5]) + (", ..." if len(few) > 5 else "")
-        lines.append(f"{counted(len(few), 'task')} of {len(rows)} have few rows (the median is {median:,.0f}): {named}")
+        have = "has" if len(few) == 1 else "have"
+        lines.append(
+            f"{len(few)} of {counted(len(rows), 'task')} {have} few rows (the median is {median:,.0f}): {named}"
+        )
     episodes = [entry.rows / entry.episodes for entry in dataset.manifest.tasks]
     if np.median(episodes) < 3:
         lines.append(f"episodes are short: {np.median(episodes):.1f} rows on average in the median task")

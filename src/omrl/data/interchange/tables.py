@@ -41,7 +41,7 @@ class Source:
 
     def __init__(self, args: Import, file_format: Format) -> None:
         folder = args.src.is_dir()
-        self._files = _task_files(args.src, file_format.suffixes) if folder else {"": args.src}
+        self._files = task_files(args.src, file_format.suffixes) if folder else {"": args.src}
         self._format = file_format
         self.first = next(iter(self._files.values()))
         self.columns = find_columns(args, file_format.names(self.first), self.first, needs_task=not folder)
@@ -202,7 +202,8 @@ def _logged_columns(args: Import, plan: Plan, survey: Survey) -> dict[str, Any]:
     }
 
 
-def _task_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+def task_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+    """The files of a folder by the names of their tasks."""
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
     if not found:
         raise OmrlError(f"{folder} holds no {' or '.join(suffixes)} file")

@@ -1,0 +1,326 @@
+"""Logs as they come: rows in any order, gaps, holes, words, odd columns; compared with what truly happened."""
+
+import datetime
+import itertools
+import re
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from example_logs import tree
+
+from omrl.data import MetaDataset, interchange
+from omrl.data.commands import Import
+from omrl.data.findings import column_facts, findings
+from omrl.errors import OmrlError
+
+START = datetime.datetime(2024, 3, 1, 6, tzinfo=datetime.UTC)
+FLAGS = {"task": "unit", "observations": ("level",), "actions": ("dose",), "terminations": "none"}
+FLAGS |= {"action_low": (0.0,), "action_high": (10.0,), "varies": "dynamics", "test_tasks": ()}
+
+
+def truth(units=("north", "south"), days=3, minutes=40, seed=0):
+    """Rows in the order in which they happened: a slow walk of the level, with a night after every day."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for unit in units:
+        for day in range(days):
+            level = rng.normal()
+            for minute in range(minutes):
+                at = START + datetime.timedelta(days=day, minutes=minute)
+                rows.append({"unit": unit, "at": at, "level": level, "dose": rng.uniform(0, 10), "reward": -(level**2)})
+                level += 0.1 * rng.normal()
+    return rows
+
+
+def shuffled(rows, seed=1):
+    return [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
+
+
+def write(path, rows):
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return path
+    shown = {None: "", float: repr}
+    cell = lambda value: value.isoformat() if hasattr(value, "isoformat") else shown.get(type(value), str)(value)  # noqa: E731
+    lines = [",".join(rows[0])]
+    lines += [",".join("" if value is None else cell(value) for value in row.values()) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def load(path, **flags):
+    kind = path.suffix.removeprefix(".")
+    return interchange.read(Import(src=path, dir=path.parent / "out", format=kind, force=True, **{**FLAGS, **flags}))
+
+
+def expected(rows, unit, ends=()):
+    """Pairs of rows that follow one another on one day, without those that a hole or a cut lies between."""
+    own = [row for row in rows if row["unit"] == unit]
+    pairs = [(a, b) for a, b in itertools.pairwise(own) if a["at"].date() == b["at"].date()]
+    return [(a["level"], a["dose"], b["level"]) for a, b in pairs if id(a) not in ends and id(b) not in ends]
+
+
+def found(dataset, unit):
+    rows = dataset.rows(unit)
+    return np.concatenate([rows["observations"], rows["actions"], rows["next_observations"]], axis=1)
+
+
+AS = {
+    "datetimes": lambda at: at,
+    "iso": lambda at: at.isoformat(),
+    "iso with z": lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    "naive": lambda at: at.strftime("%Y-%m-%d %H:%M:%S"),
+    "seconds": lambda at: at.timestamp(),
+    "whole seconds": lambda at: int(at.timestamp()),
+    "milliseconds": lambda at: int(at.timestamp() * 1e3),
+    "microseconds": lambda at: int(at.timestamp() * 1e6),
+    "nanoseconds": lambda at: int(at.timestamp()) * 10**9,
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("kind", AS)
+def test_times_of_any_kind_bring_the_order_back(kind, suffix, tmp_path, capsys):
+    rows = truth()
+    stamped = [{**row, "at": AS[kind](row["at"])} for row in rows]
+    dataset = load(write(tmp_path / f"logs{suffix}", shuffled(stamped)), time="at")
+    for unit in ("north", "south"):
+        np.testing.assert_array_equal(found(dataset, unit), np.array(expected(rows, unit), np.float32))
+        assert dataset.rows(unit)["truncations"].nonzero()[0].tolist() == [38, 77, 116]
+        assert dataset.rows(unit)["step"].tolist() == list(range(39)) * 3
+    shown = capsys.readouterr().out
+    assert "an episode ends where more than 5 min pass (5 times the median; --gap SECONDS sets it)" in shown
+    assert re.search(r"time between rows: 1 min \[█ +\| .*▁?.*\] 23.4 h, median 1 min", shown)
+    assert "episodes were cut at 4 gaps; the longest, 23.4 h, before row" in shown
+    assert findings(dataset) == []
+
+
+def test_a_gap_that_is_given_and_an_episode_column(tmp_path, capsys):
+    rows = truth(minutes=30)
+    path = write(tmp_path / "logs.csv", shuffled(rows))
+    assert load(path, time="at", gap=100_000.0).manifest.tasks[0].episodes == 1
+    assert "episodes were cut at 0 gaps" in capsys.readouterr().out
+    # With an episode column, times sort and nothing is cut unless --gap says so.
+    numbered = [{**row, "shift": row["at"].day // 2} for row in rows]
+    path = write(tmp_path / "logs.csv", shuffled(numbered))
+    assert load(path, time="at", episode="shift").manifest.tasks[0].episodes == 2
+    cut = load(path, time="at", episode="shift", gap=3600.0)
+    assert cut.manifest.tasks[0].episodes == 3
+    np.testing.assert_array_equal(found(cut, "north"), np.array(expected(rows, "north"), np.float32))
+    with pytest.raises(OmrlError, match="--gap is -1 but must be more than 0 seconds"):
+        load(path, time="at", gap=-1.0)
+
+
+def test_interleaved_episodes_are_put_together_by_time(tmp_path):
+    rows = [
+        {"unit": "a", "at": 10.0 * t + i, "run": f"r{i}", "level": 10.0 * i + t, "dose": 1.5, "reward": 0.0}
+        for t in range(5)
+        for i in range(2)
+    ]
+    rows = load(write(tmp_path / "logs.csv", shuffled(rows)), time="at", episode="run").rows("a")
+    assert rows["observations"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12, 13]
+    assert rows["next_observations"][:, 0].tolist() == [1, 2, 3, 4, 11, 12, 13, 14]
+
+
+def test_rows_at_one_time(tmp_path, capsys):
+    rows = truth(days=1)
+    twice = write(tmp_path / "logs.csv", [*rows, rows[7], rows[7]])
+    assert load(twice, time="at").manifest.tasks[0].rows == 39
+    assert "rows that were there twice were dropped: 2" in capsys.readouterr().out
+    other = write(tmp_path / "logs.csv", [*rows, {**rows[7], "level": 9.0}])
+    with pytest.raises(OmrlError, match="task 'north', at, row 80: it has the same time as row 7 and other values"):
+        load(other, time="at")
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ("1.3.2024 12:00", "column 'at', row 3: '1.3.2024 12:00' is not a time; write times as 2024-03-01T12:30:00"),
+        ("2024-03-01T12:00:00", "row 3: '2024-03-01T12:00:00' is a time without a time zone, others are not"),
+        (None, r"1 value is missing: at 1 \(first in task 'north', row 3\)"),
+    ],
+)
+def test_bad_times(at, message, tmp_path):
+    rows = truth()
+    rows[3]["at"] = at
+    with pytest.raises(OmrlError, match=message):
+        load(write(tmp_path / "logs.csv", rows), time="at")
+    assert tree(tmp_path) == ["logs.csv"]
+
+
+def test_rows_that_lie_in_order_are_vouched_for(tmp_path):
+    rows = [{name: value for name, value in row.items() if name != "at"} for row in truth(days=1)]
+    path = write(tmp_path / "logs.csv", rows)
+    with pytest.raises(OmrlError, match="does not say in which order its rows are"):
+        load(path)
+    assert load(path, in_order=True).manifest.tasks[0].rows == 39
+    by_length = load(path, episode_length=10)
+    assert by_length.manifest.tasks[0].episodes == 4 and by_length.manifest.tasks[0].rows == 36
+
+
+def test_rows_in_no_order_are_noticed(tmp_path):
+    rows = truth(minutes=200)
+    note = "next observations are as far from their observations as those of random rows"
+    path = write(tmp_path / "logs.csv", shuffled(rows))
+    assert any(note in line for line in findings(load(path, in_order=True)))
+    assert not any(note in line for line in findings(load(path, time="at")))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_missing_values(suffix, tmp_path, capsys):
+    rows = truth()
+    gone = {5: "level", 6: "level", 50: "dose", 119: "reward", 120: "level"}
+    holes = [{**row, gone[i]: None} if i in gone else row for i, row in enumerate(rows)]
+    path = write(tmp_path / f"logs{suffix}", holes)
+    message = (
+        "5 values are missing: level 3 (first in task 'north', row 5), dose 1 (first in task 'north', row 50), "
+        "reward 1 (first in task 'north', row 119); say --missing drop to end an episode before each, "
+        "or --missing forward to carry the last value on"
+    )
+    with pytest.raises(OmrlError) as caught:
+        load(path, time="at")
+    assert str(caught.value).endswith(message)
+    assert tree(tmp_path) == [path.name]
+
+    dropped = load(path, time="at", missing="drop")
+    assert "rows with missing values were dropped, and episodes end before them: 5" in capsys.readouterr().out
+    assert any(
+        line.startswith("values were missing, and their rows were dropped: level 3 (first")
+        for line in findings(dropped)
+    )
+    ends = {id(rows[i]) for i in gone}
+    for unit in ("north", "south"):
+        np.testing.assert_array_equal(found(dropped, unit), np.array(expected(rows, unit, ends), np.float32))
+    # A value that is not there breaks the day into two episodes: 0-4, 7-39, then 40-49, 51-79, then 80-118.
+    assert np.diff(np.flatnonzero(dropped.rows("north")["truncations"]), prepend=-1).tolist() == [4, 32, 9, 28, 38]
+
+    filled = load(path, time="at", missing="forward")
+    level = [row["level"] for row in rows]
+    level[5] = level[6] = level[4]  # carried on; row 120 is the first of its episode and has nothing before it
+    north = filled.rows("north")["observations"][:, 0]
+    np.testing.assert_array_equal(north[:39], np.array(level[:39], np.float32))
+    assert filled.rows("south")["observations"][0, 0] == np.float32(level[121])
+    shown = capsys.readouterr().out
+    assert "missing values were filled with the last one of their episode: 4" in shown
+    assert "rows with missing values were dropped, and episodes end before them: 1" in shown
+
+
+def test_a_value_is_not_carried_from_one_episode_or_task_to_another(tmp_path):
+    rows = truth(minutes=5)
+    rows[4]["level"], rows[5]["level"], rows[15]["level"] = 77.0, None, None  # first of a day, first of a task
+    filled = load(write(tmp_path / "logs.csv", rows), time="at", missing="forward")
+    for unit in ("north", "south"):
+        own = [row for row in rows if row["unit"] == unit]
+        known = {np.float32(row["level"]) for row in own if row["level"] is not None}
+        assert set(filled.rows(unit)["observations"][:, 0]) <= known
+    # A day of five rows gives four transitions, one that lost its first row three.
+    assert [entry.rows for entry in filled.manifest.tasks] == [4 + 3 + 4, 3 + 4 + 4]
+
+
+def test_missing_flags_tasks_and_words(tmp_path):
+    rows = [{**row, "tripped": "false", "mode": "auto" if i % 3 else "hand"} for i, row in enumerate(truth())]
+    rows[3]["tripped"] = ""
+    rows[7]["mode"] = ""
+    rows[9]["unit"] = ""
+    flags = {"time": "at", "terminations": "tripped", "observations": ("level", "mode"), "categories": ("mode",)}
+    path = write(tmp_path / "logs.csv", rows)
+    with pytest.raises(
+        OmrlError, match="column 'unit', row 9: the task is missing; mend the file, or say --missing drop"
+    ):
+        load(path, **flags)
+    dataset = load(path, missing="drop", **flags)
+    assert dataset.observation_dim == 3 and dataset.manifest.tasks[0].episodes == 5
+    columns = dataset.manifest.columns.observations
+    assert [(c.name, c.category) for c in columns] == [("level", None), ("mode", "auto"), ("mode", "hand")]
+    modes = dataset.rows("south")["observations"][:, 1:]
+    assert (modes.sum(1) == 1).all()
+    np.testing.assert_array_equal(modes[:, 1], [float((120 + i) % 3 == 0) for i in range(120) if (i + 1) % 40])
+
+
+def test_words_need_to_be_named(tmp_path):
+    rows = [{**row, "mode": "auto"} for row in truth()]
+    flags = {"time": "at", "observations": ("level", "mode")}
+    path = write(tmp_path / "logs.csv", rows)
+    with pytest.raises(OmrlError, match="mode, row 0: 'auto' is not a number; --categories makes numbers of words"):
+        load(path, **flags)
+    many = [{**row, "mode": f"m{i}"} for i, row in enumerate(rows)]
+    with pytest.raises(OmrlError, match="column 'mode' holds more than 100 different words"):
+        load(write(tmp_path / "logs.csv", many), categories=("mode",), **flags)
+    long = [{**row, "mode": "x" * 2000} for row in rows]
+    with pytest.raises(OmrlError, match="column 'mode' holds a text of 2,000 characters"):
+        load(write(tmp_path / "logs.csv", long), categories=("mode",), **flags)
+
+
+def test_next_observations_share_the_words(tmp_path):
+    rows = truth(days=1)
+    words = ["auto", "hand", "off"]
+    table = [{**row, "mode": words[i % 2], "next_mode": words[1 + i % 2], "after": 0.5} for i, row in enumerate(rows)]
+    flags = {"observations": ("level", "mode"), "next_observations": ("after", "next_mode"), "categories": ("mode",)}
+    dataset = load(write(tmp_path / "logs.csv", table), time="at", **flags)
+    assert dataset.observation_dim == 4
+    np.testing.assert_array_equal(dataset.rows(0)["observations"][:2, 1:], [[1, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(dataset.rows(0)["next_observations"][:2, 1:], [[0, 1, 0], [0, 0, 1]])
+
+
+def test_names_units_and_ranges_are_kept(tmp_path):
+    rows = truth()
+    dataset = load(write(tmp_path / "logs.csv", rows), time="at", units=("level=mmol/l", "dose=U"))
+    columns = MetaDataset.open(dataset.path).manifest.columns
+    assert [(c.name, c.unit) for c in (*columns.observations, *columns.actions, columns.rewards)] == [
+        ("level", "mmol/l"),
+        ("dose", "U"),
+        ("reward", None),
+    ]
+    levels = np.array([row["level"] for row in rows], np.float32)
+    assert (columns.observations[0].low, columns.observations[0].high) == (levels.min(), levels.max())
+    interchange.write(dataset, tmp_path / "out.hdf5", "hdf5")
+    back = interchange.read(Import(src=tmp_path / "out.hdf5", dir=tmp_path / "back", format="hdf5"))
+    assert back.manifest == dataset.manifest
+
+
+def test_arrays_of_several_numbers_are_named_by_their_place(tmp_path):
+    table = {"task": np.repeat(["a"], 30), "obs": np.arange(60.0).reshape(30, 2), "action": np.ones(30) / 3}
+    np.savez(tmp_path / "logs.npz", **table, reward=np.zeros(30), episode=np.zeros(30))
+    flags = {"task": None, "observations": (), "actions": ()}
+    columns = load(tmp_path / "logs.npz", **flags).manifest.columns
+    assert [c.name for c in columns.observations] == ["obs[0]", "obs[1]"]
+    assert [(c.low, c.high) for c in columns.observations] == [(0, 58), (1, 59)]
+
+
+def test_every_oddity_is_a_sentence(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = truth(units=[f"u{i}" for i in range(6)], minutes=60)
+    del rows[14:180]  # u0 has 14 rows
+    for i, row in enumerate(rows):
+        row |= {
+            "fixed": 4.0,
+            "tiny": 1e-10 * rng.normal(),
+            "huge": 1e6 * rng.normal(),
+            "dose": float(rng.integers(0, 4)),
+        }
+        row |= {"coded": -999.0 if i == 100 else rng.normal(), "reward": 0.0}
+    names = ("level", "fixed", "tiny", "huge", "coded")
+    dataset = load(write(tmp_path / "logs.csv", rows), time="at", observations=names)
+    lines = findings(dataset)
+    for start in (
+        "fixed is always 4: it says nothing",
+        "reward is always 0: there is nothing to learn",
+        "tiny varies by only 1.0e-10, which training takes for nothing",
+        "scales differ: the standard deviation of huge is",
+        "coded goes from -999 to",
+        "dose takes 4 whole values: 0, 1, 2, 3",
+        "1 of 6 tasks has few rows (the median is 177): 'u0' (13)",
+    ):
+        assert sum(line.startswith(start) for line in lines) == 1, (start, lines)
+    assert len(lines) == 7
+
+
+def test_facts_are_those_of_all_rows(tmp_path):
+    rows = [{**row, "level": row["level"] + 1e4} for row in truth()]
+    dataset = load(write(tmp_path / "logs.csv", rows), time="at")
+    every = np.concatenate([dataset.rows(task.name)["observations"] for task in dataset.tasks])[:, 0].astype(np.float64)
+    level = column_facts(dataset)[0]
+    assert (level.low, level.high) == (every.min(), every.max())
+    np.testing.assert_allclose([level.mean, level.std], [every.mean(), every.std()], rtol=1e-9)
