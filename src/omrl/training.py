@@ -180,6 +180,11 @@ def run(args: Train, hyperparameters: Any) -> Run | None:
     dataset = MetaDataset.open(args.data)
     level = dataset.level(args.level or "mixed")
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
+    if dataset.manifest.discrete_actions and not getattr(get_algorithm(args.algorithm), "discrete_actions", False):
+        raise OmrlError(
+            f"The actions of {args.data} are discrete, which {args.algorithm} cannot learn; if numbers between them "
+            "make sense, import the logs with --action-kind continuous."
+        )
     if getattr(hyperparameters, "dense_reward", False) and "rewards_dense" not in view.rows(0):
         raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
     there = (args.out / "config.json").is_file()

@@ -302,7 +302,7 @@ def test_every_oddity_is_a_sentence(tmp_path):
         }
         row |= {"coded": -999.0 if i == 100 else rng.normal(), "reward": 0.0}
     names = ("level", "fixed", "tiny", "huge", "coded")
-    dataset = load(write(tmp_path / "logs.csv", rows), time="at", observations=names)
+    dataset = load(write(tmp_path / "logs.csv", rows), time="at", observations=names, action_kind="continuous")
     lines = findings(dataset)
     for start in (
         "fixed is always 4: it says nothing",
@@ -324,3 +324,92 @@ def test_facts_are_those_of_all_rows(tmp_path):
     level = column_facts(dataset)[0]
     assert (level.low, level.high) == (every.min(), every.max())
     np.testing.assert_allclose([level.mean, level.std], [every.mean(), every.std()], rtol=1e-9)
+
+
+def dosed(values, seed=2):
+    rng = np.random.default_rng(seed)
+    return [{**row, "dose": values[rng.integers(len(values))]} for row in truth()]
+
+
+def test_few_whole_numbers_are_amounts_or_choices_as_somebody_says(tmp_path, capsys, monkeypatch):
+    rows = dosed(list(range(13)))
+    path = write(tmp_path / "logs.csv", rows)
+    flags = {"time": "at", "action_high": (20.0,)}
+    with pytest.raises(
+        OmrlError, match=r"\(dose takes 13 values \(0, 1, 2, ..., 12\)\): continuous, .*give --action-kind"
+    ):
+        load(path, **flags)
+    amounts = load(path, action_kind="continuous", **flags)
+    assert amounts.manifest.discrete_actions is None and amounts.manifest.action_high == (20,)
+    assert '"discrete_actions"' not in (amounts.path / "manifest.json").read_text()
+    choices = load(path, action_kind="discrete", time="at", action_low=(), action_high=())
+    assert choices.manifest.action_low == (0,) and choices.manifest.action_high == (12,)
+    assert [(c.values, c.labels) for c in choices.manifest.discrete_actions] == [(tuple(range(13)), None)]
+    assert "actions are discrete: dose takes 13 values (0, 1, 2, ..., 12)" in capsys.readouterr().out
+    np.testing.assert_array_equal(found(choices, "north"), found(amounts, "north"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: "discrete")
+    assert load(path, **flags).manifest.discrete_actions == choices.manifest.discrete_actions
+
+
+def test_words_are_choices(tmp_path):
+    rows = dosed(["low", "high", "none at all"])
+    path = write(tmp_path / "logs.csv", rows)
+    dataset = load(path, time="at", action_low=(), action_high=())
+    (choices,) = dataset.manifest.discrete_actions
+    assert choices.labels == ("high", "low", "none at all") and choices.values == (0, 1, 2)
+    meant = [choices.labels[int(code)] for code in dataset.rows("south")["actions"][:, 0]]
+    assert meant == [row["dose"] for i, row in enumerate(rows) if row["unit"] == "south" and (i + 1) % 40]
+    with pytest.raises(OmrlError, match="the action dose is words, which are no amounts; leave out --action-kind"):
+        load(path, time="at", action_kind="continuous")
+    for kind in ("hdf5", "minari"):
+        interchange.write(dataset, tmp_path / kind, kind)
+        back = interchange.read(Import(src=tmp_path / kind, dir=tmp_path / f"{kind}-back", format=kind))
+        assert back.manifest == dataset.manifest
+
+
+def test_one_word_among_numbers_is_no_choice(tmp_path):
+    rows = truth()
+    rows[30]["dose"] = "much"
+    with pytest.raises(OmrlError, match="task 'north', dose, row 30: 'much' is not a number"):
+        load(write(tmp_path / "logs.csv", rows), time="at")
+
+
+def test_what_cannot_be_a_choice(tmp_path):
+    numbered = [{**row, "dose": float(row_number)} for row_number, row in enumerate(truth(minutes=200))]
+    for rows, message in (
+        (dosed([3.0]), "the action dose is always the same to be a choice; say --action-kind continuous"),
+        (numbered, "the action dose is of too many different values to be a choice"),
+    ):
+        with pytest.raises(OmrlError, match=message):
+            load(write(tmp_path / "logs.csv", rows), time="at", action_kind="discrete")
+
+
+def test_rows_beyond_the_choices_are_refused(tmp_path):
+    dataset = load(
+        write(tmp_path / "logs.csv", dosed([0, 1, 5])), time="at", action_kind="discrete", action_high=(9.0,)
+    )
+    rows = {task.name: {k: v.copy() for k, v in dataset.rows(task.name).items()} for task in dataset.tasks}
+    rows["south"]["actions"][3] = 4
+    about = {"action_low": 0, "action_high": 9, "varies": "reward"}
+    choices = [{"values": [0, 1, 5], "labels": None}]
+    with pytest.raises(OmrlError, match="task 'south', actions, row 3: 4 is none of the 3 choices"):
+        MetaDataset.from_arrays(rows, **about, discrete_actions=choices)
+    for wrong, message in {
+        "values": ([{"values": [0, 0], "labels": None}], "two or more, in ascending order"),
+        "bounds": ([{"values": [0, 10], "labels": None}], "the discrete actions 0 to 10 leave their bounds"),
+        "labels": ([{"values": [0, 1], "labels": ["a", "a"]}], "a label of its own for each value"),
+        "dims": (choices * 2, "describes 2 numbers of an action that has 1"),
+    }.values():
+        with pytest.raises(OmrlError, match=message):
+            MetaDataset.from_arrays(rows, **about, discrete_actions=wrong)
+
+
+def test_training_refuses_what_it_cannot_learn(tmp_path):
+    from omrl.training import train
+
+    flags = {"action_kind": "discrete", "time": "at"}
+    dataset = load(write(tmp_path / "logs.csv", dosed([0, 1, 5])), **flags)
+    with pytest.raises(OmrlError, match=r"are discrete, which focal cannot learn; .* with --action-kind continuous"):
+        train("focal", dataset.path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -81,6 +81,7 @@ def checked(arrays: Mapping[str, ArrayLike], header: Header, place: Place) -> Ar
     if rows == 0:
         raise place.error("observations", "the task is empty")
     _check_actions(result["actions"], header, place)
+    _check_choices(result["actions"], header, place)
     _check_ranges(result, header, place)
     _check_episodes(result, place)
     return result
@@ -121,6 +122,14 @@ def _check_actions(actions: NDArray[Any], header: Header, place: Place) -> None:
         bounds = f"[{low[dim]:g}, {high[dim]:g}]"
         which = f"in dimension {dim}" if header.columns is None else f"of {header.columns.actions[dim].name}"
         raise place.error("actions", f"{actions[row, dim]:g} {which} is outside the bounds {bounds}", row)
+
+
+def _check_choices(actions: NDArray[Any], header: Header, place: Place) -> None:
+    for dim, choices in enumerate(header.discrete_actions or ()):
+        other = ~np.isin(actions[:, dim], np.array(choices.values, FLOAT))
+        if other.any():
+            row = int(np.argmax(other))
+            raise place.error("actions", f"{actions[row, dim]:g} is none of the {len(choices.values)} choices", row)
 
 
 def _check_ranges(arrays: Arrays, header: Header, place: Place) -> None:

@@ -101,6 +101,8 @@ class Import:
     """Smallest possible action: one number, or one for each dimension."""
     action_high: tuple[float, ...] = ()
     """Largest possible action: one number, or one for each dimension."""
+    action_kind: Literal["continuous", "discrete"] | None = None
+    """Whether actions are amounts, between which others make sense, or choices; asked for where it is not clear."""
     varies: Literal["reward", "dynamics", "both"] | None = None
     """What differs between the tasks."""
     horizon: int | None = None
@@ -215,7 +217,8 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     overview.add_row("tasks", f"{len(manifest.tasks)} ({split})")
     overview.add_row("rows", f"{facts['rows']:,} in {facts['episodes']:,} episodes")
     overview.add_row("observations", f"{manifest.observation_dim} numbers{_named(dataset, 'observations')}")
-    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}{_named(dataset, 'actions')}")
+    choices = "" if manifest.discrete_actions is None else ", discrete"
+    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}{choices}{_named(dataset, 'actions')}")
     overview.add_row("return", "over the whole episode" if not manifest.horizon else f"over {manifest.horizon} steps")
     overview.add_row("size", f"{facts['bytes'] / 1e6:,.1f} MB")
     # A pipe has no width to fit into: there every row stays on its line.

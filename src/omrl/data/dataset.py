@@ -135,6 +135,7 @@ class MetaDataset:
         horizon: int | None = None,
         source: Mapping[str, Any] | None = None,
         columns: Mapping[str, Any] | None = None,
+        discrete_actions: Sequence[Mapping[str, Any]] | None = None,
     ) -> MetaDataset:
         """A meta-dataset in memory, checked like one that is written; without a split every task is a training task."""
         names = list(tasks)
@@ -160,6 +161,7 @@ class MetaDataset:
             split=split if split is not None else {"train": names, "test": []},
             source=source,
             columns=columns,
+            discrete_actions=discrete_actions,
         )
         entries, files = [], {}
         for position, name in enumerate(names):

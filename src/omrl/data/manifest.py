@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -153,6 +154,16 @@ class LoggedColumns:
     rewards: LoggedColumn
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What a number of a discrete action may be."""
+
+    values: tuple[float, ...]
+    """In ascending order."""
+    labels: tuple[str, ...] | None
+    """The words that they stand for, where the log had words."""
+
+
 # A key that older datasets do not have, and that is left out where there is nothing to say.
 _OPTIONAL = {"optional": True}
 
@@ -173,6 +184,8 @@ class Header:
     source: dict[str, Any]
     columns: LoggedColumns | None = dataclasses.field(default=None, kw_only=True, metadata=_OPTIONAL)
     """Where the data came from a table: its columns."""
+    discrete_actions: tuple[Choices, ...] | None = dataclasses.field(default=None, kw_only=True, metadata=_OPTIONAL)
+    """Where actions are choices and not amounts: the choices of each of their numbers."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +248,7 @@ def make_header(
     split: Mapping[str, Sequence[str]],
     source: Mapping[str, Any] | None,
     columns: Mapping[str, Any] | None = None,
+    discrete_actions: Sequence[Mapping[str, Any]] | None = None,
 ) -> Header:
     """A checked header from a program's values; one action bound stands for all dimensions."""
     content = {
@@ -249,6 +263,7 @@ def make_header(
         "split": {part: list(members) for part, members in split.items()},
         "source": json_copy(dict(source or {}), f"{where}: source"),
         "columns": columns,
+        "discrete_actions": None if discrete_actions is None else [dict(choices) for choices in discrete_actions],
     }
     header = from_plain(Header, content, where)
     check_header(header, names, where)
@@ -284,6 +299,8 @@ def check_header(header: Header, names: Sequence[str], where: str) -> None:
             raise OmrlError(f"{where}: action_low {low} is not below action_high {high} in dimension {dim}")
     if header.columns is not None:
         _check_columns(header.columns, header, where)
+    if header.discrete_actions is not None:
+        _check_choices(header.discrete_actions, header, where)
     if header.horizon is not None and header.horizon < 1:
         raise OmrlError(f"{where}: horizon {header.horizon} must be at least 1 or null")
     for name in names:
@@ -313,6 +330,20 @@ def _check_columns(columns: LoggedColumns, header: Header, where: str) -> None:
             raise OmrlError(f"{where}: {column.name!r} cannot be a column's name, it must be printable and not empty")
         if column.low > column.high:
             raise OmrlError(f"{where}: column {column.name!r} goes from {column.low:g} to {column.high:g}")
+
+
+def _check_choices(every: Sequence[Choices], header: Header, where: str) -> None:
+    if len(every) != header.action_dim:
+        dims = header.action_dim
+        raise OmrlError(f"{where}: discrete_actions describes {len(every)} numbers of an action that has {dims}")
+    for choices, low, high in zip(every, header.action_low, header.action_high, strict=True):
+        values = choices.values
+        if len(values) < 2 or any(a >= b for a, b in pairwise(values)):
+            raise OmrlError(f"{where}: the values of discrete actions must be two or more, in ascending order")
+        if values[0] < low or values[-1] > high:
+            raise OmrlError(f"{where}: the discrete actions {values[0]:g} to {values[-1]:g} leave their bounds")
+        if choices.labels is not None and len({*choices.labels}) != len(values):
+            raise OmrlError(f"{where}: discrete_actions must have a label of its own for each value")
 
 
 def _check_entry(entry: TaskEntry, where: str) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omrl.data.commands import Import
-from omrl.data.manifest import Header, make_header, parse_object
+from omrl.data.findings import FEW_VALUES
+from omrl.data.interchange.survey import Survey
+from omrl.data.manifest import Choices, Header, as_plain, make_header, parse_object
 from omrl.errors import OmrlError
 from omrl.families.family import Task
 
@@ -24,11 +27,14 @@ def complete_header(
     bounds: tuple[Sequence[float], Sequence[float]] | None = None,
     columns: Mapping[str, Any] | None = None,
     done: Mapping[str, Any] | None = None,
+    choices: Sequence[Choices] | None = None,
 ) -> Header:
     """The header of the dataset to write; `bounds` are those that the source itself knows.
 
     `done` is what was done to the log, to be remembered beside where it came from.
     """
+    if choices is not None:
+        bounds = ([c.values[0] for c in choices], [c.values[-1] for c in choices])
     low, high = bounds or ((), ())
     low = (
         args.action_low or low or _ask("--action-low", "smallest possible action (one number or one per dim)", _floats)
@@ -48,7 +54,70 @@ def complete_header(
         split=_split(args, names),
         source={"imported_from": args.src.name, "format": args.format, **(done or {})},
         columns=columns,
+        discrete_actions=None if choices is None else [as_plain(c) for c in choices],
     )
+
+
+def chosen_actions(args: Import, columns: Sequence[str], survey: Survey) -> tuple[Choices, ...] | None:
+    """The choices that actions are of, or None if they are amounts. Numbers may be either: somebody has to say."""
+    found = {name: survey.values[name] for name in columns}
+    texts = {name: every[0] for name, every in found.items() if every[0] is not None and every[0].dtype.kind == "U"}
+    # One word among numbers is more likely a mistake in the log than a choice.
+    sure = args.action_kind == "discrete"
+    words = [name for name, values in texts.items() if sure or not any(map(_is_number, values.tolist()))]
+    if words and args.action_kind == "continuous":
+        raise OmrlError(f"{args.src}: the action {words[0]} is words, which are no amounts; leave out --action-kind")
+    dims = [(name, values) for name, every in found.items() for values in every]
+    if args.action_kind is None and not words:
+        few = [(name, values) for name, values in dims if values is not None and _look_chosen(values, survey.rows)]
+        if len(few) < len(dims):
+            return None
+        listed = ", ".join(f"{name} takes {_shown(values)}" for name, values in few)
+        answer = _ask(
+            "--action-kind continuous or --action-kind discrete",
+            f"meaning of actions that are few whole numbers ({listed}): continuous, where numbers between them make "
+            "sense, as in a dose, or discrete, where they are choices",
+            str,
+        ).strip()
+        if answer not in ("continuous", "discrete"):
+            raise OmrlError(f"actions are continuous or discrete, not {answer!r}; give --action-kind")
+        if answer == "continuous":
+            return None
+    elif args.action_kind != "discrete" and not words:
+        return None
+    choices = []
+    for name, values in dims:
+        if values is None or len(values) < 2:
+            problem = "always the same" if values is not None else "of too many different values"
+            raise OmrlError(f"{args.src}: the action {name} is {problem} to be a choice; say --action-kind continuous")
+        if values.dtype.kind == "U":
+            choices.append(Choices(tuple(map(float, range(len(values)))), tuple(values.tolist())))
+        else:
+            choices.append(Choices(tuple(map(float, values.astype(np.float32))), None))
+    print("actions are discrete: " + ", ".join(f"{name} takes {_shown(values)}" for name, values in dims))
+    return tuple(choices)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _look_chosen(values: NDArray[Any], rows: int) -> bool:
+    """A few whole numbers, each of them many times."""
+    whole = values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool((values == np.floor(values)).all()))
+    return whole and 2 <= len(values) <= FEW_VALUES and rows >= 10 * len(values)
+
+
+def _shown(values: NDArray[Any] | None) -> str:
+    if values is None:
+        return "too many values"
+    some = [str(value) if values.dtype.kind == "U" else f"{value:g}" for value in values.tolist()]
+    listed = ", ".join(some if len(some) <= 8 else [*some[:3], "...", some[-1]])
+    return f"{len(some)} values ({listed})"
 
 
 def named_tasks(args: Import, names: Sequence[str], known: dict[str, Any] | None = None) -> list[Task]:

@@ -6,7 +6,7 @@ a column takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omrl.data.arrays import Place
+from omrl.data.interchange.columns import Columns
 from omrl.errors import OmrlError
 
 Column = NDArray[Any]
 
 # More words than this are names, not kinds of something: each would become a number of every observation.
 MAX_CATEGORIES = 100
+# More values than this are amounts, whatever they mean.
+MAX_CHOICES = 1_000
 
 
 def is_missing(values: Column) -> NDArray[np.bool_]:
@@ -33,6 +36,10 @@ def is_missing(values: Column) -> NDArray[np.bool_]:
     else:
         bad = np.zeros(values.shape, bool)
     return bad if bad.ndim == 1 else np.asarray(bad.any(axis=1))
+
+
+def _few(values: NDArray[Any]) -> NDArray[Any] | None:
+    return values if len(values) <= MAX_CHOICES else None
 
 
 @dataclass
@@ -62,10 +69,13 @@ class Survey:
     spacings: list[NDArray[np.float64]] = field(default_factory=list)
     words: dict[str, set[str]] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
+    values: dict[str, list[NDArray[Any] | None]] = field(default_factory=dict)
+    """The different values of every number of an action; None where they are too many."""
     rows: int = 0
 
-    def look(self, table: Mapping[str, Column], described: Sequence[str], time: str | None, place: Place) -> None:
-        """Take in one task's rows; `described` are the columns whose values matter beyond being there."""
+    def look(self, table: Mapping[str, Column], columns: Columns, place: Place) -> None:
+        """Take in one task's rows."""
+        described = (*columns.observations, *columns.next_observations, *columns.actions, *columns.rewards)
         self.rows += len(next(iter(table.values())))
         for name, values in table.items():
             gone = is_missing(values)
@@ -80,8 +90,10 @@ class Survey:
                 self._words(self.categories[name], words_of(values), place)
             elif name in described and values.dtype.kind in "biuf":
                 self._range(name, values)
-        if time is not None:
-            known = np.sort(table[time][~np.isnan(table[time])])
+        for name in columns.actions:
+            self._values(name, table[name])
+        for name in columns.time:
+            known = np.sort(table[name][~np.isnan(table[name])])
             self.spacings.append(np.diff(known))
 
     def _words(self, name: str, words: Column, place: Place) -> None:
@@ -106,6 +118,14 @@ class Survey:
             seen = self.ranges[name]
             low, high = np.fmin(low, seen.low), np.fmax(high, seen.high)
         self.ranges[name] = Range(low, high)
+
+    def _values(self, name: str, values: Column) -> None:
+        wide = values.reshape(len(values), -1)
+        found = [_few(np.unique(column[~is_missing(column)])) for column in wide.T]
+        if name in self.values:
+            pairs = zip(self.values[name], found, strict=False)
+            found = [None if a is None or b is None else _few(np.union1d(a, b)) for a, b in pairs]
+        self.values[name] = found
 
     def time_between_rows(self) -> NDArray[np.float64]:
         """Of all rows of a task that follow one another, in seconds; rows at one time are none apart."""

@@ -14,11 +14,11 @@ from omrl.data.arrays import Arrays, Place
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import times
-from omrl.data.interchange.answers import complete_header, named_tasks
+from omrl.data.interchange.answers import chosen_actions, complete_header, named_tasks
 from omrl.data.interchange.columns import WIDE, Columns, describe, find_columns
 from omrl.data.interchange.survey import Column, Survey, is_missing
 from omrl.data.interchange.tidying import Plan, Report, tidy, wide
-from omrl.data.manifest import Told
+from omrl.data.manifest import Choices, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.progress import counted
@@ -90,16 +90,18 @@ def read_tables(args: Import, file_format: Format) -> MetaDataset:
     columns = source.columns
     print(f"{source.first}:\n" + describe(columns))
     survey = Survey(_category_columns(args, columns))
-    described = (*columns.observations, *columns.next_observations, *columns.actions, *columns.rewards)
     for table, place in source.tables():
-        survey.look(table, described, columns.time[0] if columns.time else None, place)
-    plan = _plan(args, columns, survey)
+        survey.look(table, columns, place)
+    choices = chosen_actions(args, columns.actions, survey)
+    plan = _plan(args, columns, survey, choices)
 
     sample, place = next(source.tables())
     dims = {part: wide(sample, getattr(columns, part), plan, place).shape[1] for part in WIDE[:2]}
     logged = _logged_columns(args, plan, survey)
     done = _done_to_the_log(plan, survey)
-    header = complete_header(args, source.names, dims["observations"], dims["actions"], columns=logged, done=done)
+    header = complete_header(
+        args, source.names, dims["observations"], dims["actions"], columns=logged, done=done, choices=choices
+    )
     report = Report()
 
     def tidied() -> Iterator[tuple[str, Arrays, Told, Place]]:
@@ -113,7 +115,7 @@ def read_tables(args: Import, file_format: Format) -> MetaDataset:
     return dataset
 
 
-def _plan(args: Import, columns: Columns, survey: Survey) -> Plan:
+def _plan(args: Import, columns: Columns, survey: Survey, choices: Sequence[Choices] | None) -> Plan:
     """What is to be done, said aloud; an error where it must be said by somebody else."""
     gap = args.gap
     if gap is not None and not columns.time:
@@ -142,7 +144,8 @@ def _plan(args: Import, columns: Columns, survey: Survey) -> Plan:
     for name, found in words.items():
         if name in columns.observations:
             print(f"{name} became {counted(len(found), 'number')}, one for each of {', '.join(found)}")
-    return Plan(columns, args.missing, gap, args.episode_length, words)
+    labels = {name: c.labels for name, c in zip(columns.actions, choices or (), strict=False) if c.labels}
+    return Plan(columns, args.missing, gap, args.episode_length, words, labels)
 
 
 def _done_to_the_log(plan: Plan, survey: Survey) -> dict[str, Any]:
@@ -182,6 +185,8 @@ def _logged_columns(args: Import, plan: Plan, survey: Survey) -> dict[str, Any]:
         about = {"unit": units.get(name), "category": None}
         if name in plan.words:
             return [{"name": name, **about, "category": word, "low": 0.0, "high": 1.0} for word in plan.words[name]]
+        if name in plan.labels:
+            return [{"name": name, **about, "low": 0.0, "high": float(len(plan.labels[name]) - 1)}]
         if name not in survey.ranges:  # words where numbers belong: the rows will say so
             return [{"name": name, **about, "low": 0.0, "high": 0.0}]
         found = survey.ranges[name]

@@ -37,6 +37,8 @@ class Plan:
     episode_length: int | None = None
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The words of every column that becomes one number for each of them."""
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The words of every action that is one of them: they become 0, 1, 2, ..."""
 
 
 @dataclass
@@ -266,6 +268,8 @@ def wide(table: Mapping[str, Column], names: Sequence[str], plan: Plan, place: P
         if name in plan.words:
             parts.append((words_of(values)[:, None] == np.array(plan.words[name], str)).astype(np.float64))
             continue
+        if name in plan.labels:
+            values = np.searchsorted(np.array(plan.labels[name], str), words_of(values)).astype(np.float64)
         if values.dtype.kind not in "biuf":
             raise place.error(name, *_not_a_number(values, name in plan.columns.observations))
         parts.append(values if values.ndim == 2 else values[:, None])
