@@ -47,7 +47,8 @@ class Import:
 
     csv, npz, hdf5 and parquet are flat tables, one row per transition: one file with a task column, or a folder with
     one file per task. Columns that are not named by a flag are guessed, and the guess is shown. Minari: a folder with
-    one dataset per task. A file or folder that `omrl data export` wrote needs no flags.
+    one dataset per task. npy: a folder per task with one file per array. focal: the trajectories of FOCAL's own code.
+    A file or folder that `omrl data export` wrote needs no flags.
 
     Without next observations, the last row of an episode has no successor and is dropped, unless it terminates: then
     its own observation stands in, which nothing bootstraps from.
@@ -57,7 +58,7 @@ class Import:
     """The file or folder to read."""
     dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset to write."""
-    format: Annotated[Literal["csv", "npz", "hdf5", "parquet", "minari"], tyro.conf.arg(name="from")]
+    format: Annotated[Literal["csv", "npz", "npy", "hdf5", "parquet", "minari", "focal"], tyro.conf.arg(name="from")]
     """The format of SRC."""
     task: str | None = None
     """Column that says which task a row belongs to."""
@@ -113,6 +114,8 @@ class Import:
     """Share of the tasks to hold out, drawn at random."""
     seed: int = 0
     """Seed of that draw."""
+    family: str | None = None
+    """The family of omrl's that the logs are of; its dimensions are checked, and it knows bounds and what varies."""
     task_params: Path | None = None
     """JSON file with what is known of each task: {"task": {"parameter": value}}."""
     max_gb: float | None = None

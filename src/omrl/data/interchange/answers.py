@@ -14,7 +14,8 @@ from omrl.data.findings import FEW_VALUES
 from omrl.data.interchange.survey import Survey
 from omrl.data.manifest import Choices, Header, as_plain, make_header, parse_object
 from omrl.errors import OmrlError
-from omrl.families.family import Task
+from omrl.families import Task, get_family
+from omrl.progress import counted
 
 T = TypeVar("T")
 
@@ -33,6 +34,17 @@ def complete_header(
 
     `done` is what was done to the log, to be remembered beside where it came from.
     """
+    family = None if args.family is None else get_family(args.family)
+    if family is not None:
+        for what, found, wanted in (
+            ("an observation", observation_dim, family.obs_dim),
+            ("an action", action_dim, family.act_dim),
+        ):
+            if found != wanted:
+                raise OmrlError(f"{args.src}: {what} has {counted(found, 'number')}, one of {family.name} has {wanted}")
+        if args.varies not in (None, family.varies):
+            raise OmrlError(f"in {family.name} the {family.varies} varies; leave out --varies {args.varies}")
+        bounds = ([-1.0] * family.act_dim, [1.0] * family.act_dim)
     if choices is not None:
         bounds = ([c.values[0] for c in choices], [c.values[-1] for c in choices])
     low, high = bounds or ((), ())
@@ -40,17 +52,19 @@ def complete_header(
         args.action_low or low or _ask("--action-low", "smallest possible action (one number or one per dim)", _floats)
     )
     high = args.action_high or high or _ask("--action-high", "largest possible action", _floats)
-    varies: str = args.varies or _ask("--varies", "what varies between tasks (reward, dynamics, both)", str)
+    varies: str = (family.varies if family else args.varies) or _ask(
+        "--varies", "what varies between tasks (reward, dynamics, both)", str
+    )
     return make_header(
         str(args.src),
         names,
-        family=None,
+        family=args.family,
         observation_dim=observation_dim,
         action_dim=action_dim,
         action_low=low if len(low) > 1 else low[0],
         action_high=high if len(high) > 1 else high[0],
         varies=varies.strip(),
-        horizon=args.horizon,
+        horizon=args.horizon or (family.horizon if family else None),
         split=_split(args, names),
         source={"imported_from": args.src.name, "format": args.format, **(done or {})},
         columns=columns,
@@ -134,7 +148,17 @@ def named_tasks(args: Import, names: Sequence[str], known: dict[str, Any] | None
                 raise OmrlError(f"{args.task_params}: task {name!r} is missing from {args.src}")
             if not isinstance(value, dict):
                 raise OmrlError(f"{args.task_params}: the parameters of task {name!r} must be an object")
-    return [Task(name, params.get(name, {})) for name in names]
+    if args.family is None:
+        return [Task(name, params.get(name, {})) for name in names]
+    family = get_family(args.family)
+    for name in names:
+        lacking = [key for key in family.parameters if key not in params.get(name, {})]
+        if lacking:
+            raise OmrlError(
+                f"{args.src}: nothing says what {lacking[0]!r} is in task {name!r}, and {family.name} cannot be "
+                "simulated without; give it in the file of --task-params"
+            )
+    return [family.task(name, **params[name]) for name in names]
 
 
 def _split(args: Import, names: Sequence[str]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class Format:
     suffixes: tuple[str, ...]
     names: Callable[[Path], list[str]]
     read: Callable[[Path, Sequence[str]], dict[str, Column]]
+    folders: bool = False
+    """Whether a task is a folder of such files."""
 
 
 class Source:
@@ -41,7 +44,8 @@ class Source:
 
     def __init__(self, args: Import, file_format: Format) -> None:
         folder = args.src.is_dir()
-        self._files = task_files(args.src, file_format.suffixes) if folder else {"": args.src}
+        find = _task_folders if file_format.folders else task_files
+        self._files = find(args.src, file_format.suffixes) if folder else {"": args.src}
         self._format = file_format
         self.first = next(iter(self._files.values()))
         self.columns = find_columns(args, file_format.names(self.first), self.first, needs_task=not folder)
@@ -218,6 +222,20 @@ def task_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
             raise OmrlError(f"{folder}: task {path.stem!r} is there twice, as {files[path.stem].name} and {path.name}")
         files[path.stem] = path
     return files
+
+
+def _task_folders(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+    """The folders that hold such files, by their names; goal_idx2 stands before goal_idx10."""
+
+    def natural(path: Path) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+    found = [path for path in folder.iterdir() if path.is_dir() and any(p.suffix in suffixes for p in path.iterdir())]
+    if not found:
+        raise OmrlError(
+            f"{folder} holds no folder with {' or '.join(suffixes)} files; give the folder above the tasks'"
+        )
+    return {path.name: path for path in sorted(found, key=natural)}
 
 
 def _read(file_format: Format, path: Path, columns: Columns) -> dict[str, Column]:
