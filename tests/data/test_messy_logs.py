@@ -2,17 +2,19 @@
 
 import datetime
 import itertools
+import json
 import re
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from example_logs import tree
+from example_logs import make_dataset, tree
 
 from omrl.data import MetaDataset, interchange
 from omrl.data.commands import Import
 from omrl.data.findings import column_facts, findings
+from omrl.data.manifest import as_plain
 from omrl.errors import OmrlError
 
 START = datetime.datetime(2024, 3, 1, 6, tzinfo=datetime.UTC)
@@ -335,9 +337,7 @@ def test_few_whole_numbers_are_amounts_or_choices_as_somebody_says(tmp_path, cap
     rows = dosed(list(range(13)))
     path = write(tmp_path / "logs.csv", rows)
     flags = {"time": "at", "action_high": (20.0,)}
-    with pytest.raises(
-        OmrlError, match=r"\(dose takes 13 values \(0, 1, 2, ..., 12\)\): continuous, .*give --action-kind"
-    ):
+    with pytest.raises(OmrlError, match=r"dose takes 13 values \(0, 1, 2, ..., 12\); say --action-kind continuous if"):
         load(path, **flags)
     amounts = load(path, action_kind="continuous", **flags)
     assert amounts.manifest.discrete_actions is None and amounts.manifest.action_high == (20,)
@@ -413,3 +413,31 @@ def test_training_refuses_what_it_cannot_learn(tmp_path):
     with pytest.raises(OmrlError, match=r"are discrete, which focal cannot learn; .* with --action-kind continuous"):
         train("focal", dataset.path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_32_bits_cannot_tell_apart_is_no_constant(tmp_path):
+    """A column that varies in the log and not in the data is said to, instead of being called constant."""
+    rng = np.random.default_rng(0)
+    rows = [{**row, "fine": 5 + 1e-10 * rng.normal(), "year": 2024.0 + (i > 100)} for i, row in enumerate(truth())]
+    path = write(tmp_path / "logs.csv", rows)
+    lines = findings(load(path, time="at", observations=("level", "fine", "year")))
+    (line,) = (line for line in lines if line.startswith("fine "))
+    assert re.match(r"fine goes from 4\.99\d+ to 5\.00\d+, of which 32-bit numbers keep little", line)
+    assert not any("year" in line for line in lines)
+
+
+def test_rows_outside_what_the_manifest_says_are_refused(tmp_path):
+    dataset = load(write(tmp_path / "logs.csv", truth()), time="at")
+    rows = {task.name: {k: v.copy() for k, v in dataset.rows(task.name).items()} for task in dataset.tasks}
+    rows["south"]["next_observations"][7] = 1e6
+    about = {"action_low": 0, "action_high": 10, "varies": "reward", "columns": as_plain(dataset.manifest.columns)}
+    with pytest.raises(OmrlError, match=r"task 'south', next_observations, row 7: 1e\+06 is outside what the manifest"):
+        MetaDataset.from_arrays(rows, **about)
+
+
+def test_data_without_names_is_written_as_before(tmp_path):
+    """Nobody needs a newer omrl to read what says nothing new."""
+    dataset = make_dataset().save(tmp_path / "logs")
+    keys = json.loads((dataset.path / "manifest.json").read_text())
+    assert not {"columns", "discrete_actions"} & set(keys)
+    assert MetaDataset.open(dataset.path).manifest.columns is None

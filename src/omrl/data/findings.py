@@ -30,6 +30,7 @@ FEW_ROWS = 50
 UNRELATED = 0.9
 _ENOUGH_ROWS = 200
 _LOOKED_AT = 2_000
+_BLOCK = 100_000
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ class ColumnFacts:
 
 def column_facts(dataset: MetaDataset) -> list[ColumnFacts]:
     """Every column's facts, in the order of the arrays."""
-    # Sums of centred values, task by task: the whole need not be in memory, and a mean far from 0 costs no digits.
+    # Sums of centred values, block by block: the whole need not be in memory, and a mean far from 0 costs no digits.
     seen: dict[str, _Moments] = {part: _Moments() for part in ("observations", "actions", "rewards")}
     for task in dataset.tasks:
         rows = dataset.rows(task.name)
         for part, moments in seen.items():
-            moments.add(rows[part].reshape(len(rows[part]), -1))
+            for start in range(0, len(rows[part]), _BLOCK):
+                block = rows[part][start : start + _BLOCK]
+                moments.add(block.reshape(len(block), -1))
     facts = []
     for part, moments in seen.items():
         for i, (name, unit) in enumerate(column_names(dataset, part)):
@@ -79,7 +82,7 @@ def column_facts(dataset: MetaDataset) -> list[ColumnFacts]:
 
 
 class _Moments:
-    """Means and squared deviations of columns, of tasks one after the other."""
+    """Means and squared deviations of columns, of blocks one after the other."""
 
     mean: NDArray[np.float64]
     squares: NDArray[np.float64]
@@ -95,7 +98,7 @@ class _Moments:
         n, mean = len(columns), columns.mean(0)
         squares = ((columns - mean) ** 2).sum(0)
         low, high = columns.min(0), columns.max(0)
-        different = [_few(np.unique(column)) for column in columns.T]
+        different = [_few(column) for column in columns.T]
         if self.rows:
             apart = mean - self.mean
             share = n / (self.rows + n)
@@ -103,12 +106,16 @@ class _Moments:
             mean = self.mean + apart * share
             low, high = np.minimum(low, self.low), np.maximum(high, self.high)
             pairs = zip(self.values, different, strict=True)
-            different = [None if a is None or b is None else _few(np.union1d(a, b)) for a, b in pairs]
+            different = [None if a is None or b is None else _few(np.append(a, b)) for a, b in pairs]
         self.rows += n
         self.mean, self.squares, self.low, self.high, self.values = mean, squares, low, high, different
 
 
-def _few(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def _few(column: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The different values, if they are few. Where they are many, the first rows tell, and not all are sorted."""
+    if len(np.unique(column[:1_000])) > FEW_VALUES:
+        return None
+    values = np.unique(column)
     return values if len(values) <= FEW_VALUES else None
 
 
@@ -131,8 +138,9 @@ def shown(column: LoggedColumn) -> str:
 def findings(dataset: MetaDataset) -> list[str]:
     """The sentences; none where nothing looks odd."""
     facts = column_facts(dataset)
-    lines = _missing(dataset)
-    lines += [f"{c.name} is always {c.low:g}{_nothing_to_learn(c)}" for c in facts if c.constant]
+    lines = _missing(dataset) + _too_fine(dataset)
+    fine = dataset.manifest.source.get("too_fine") or {}
+    lines += [f"{c.name} is always {c.low:g}{_nothing_to_learn(c)}" for c in facts if c.constant and c.name not in fine]
     lines += _small_and_large(facts)
     lines += [
         f"{c.name} goes from {c.low:g} to {c.high:g}, where its mean is {c.mean:.3g} and its standard deviation "
@@ -157,6 +165,16 @@ def _missing(dataset: MetaDataset) -> list[str]:
     counts = {name: about for name, about in found.items() if isinstance(about, dict)}
     each = ", ".join(f"{name} {about.get('count')} (first in {about.get('first')})" for name, about in counts.items())
     return [f"values were missing, and {how}: {each}"]
+
+
+def _too_fine(dataset: MetaDataset) -> list[str]:
+    """Columns whose changes 32-bit numbers hardly hold, as the import found."""
+    found = dataset.manifest.source.get("too_fine")
+    return [
+        f"{name} goes from {ends[0]!r} to {ends[1]!r}, of which 32-bit numbers keep little: subtract a constant from it"
+        for name, ends in (found.items() if isinstance(found, dict) else ())
+        if isinstance(ends, list) and len(ends) == 2
+    ]
 
 
 def _nothing_to_learn(column: ColumnFacts) -> str:

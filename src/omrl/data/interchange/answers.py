@@ -87,12 +87,13 @@ def chosen_actions(args: Import, columns: Sequence[str], survey: Survey) -> tupl
         if len(few) < len(dims):
             return None
         listed = ", ".join(f"{name} takes {_shown(values)}" for name, values in few)
-        answer = _ask(
-            "--action-kind continuous or --action-kind discrete",
-            f"meaning of actions that are few whole numbers ({listed}): continuous, where numbers between them make "
-            "sense, as in a dose, or discrete, where they are choices",
-            str,
-        ).strip()
+        if not sys.stdin.isatty():
+            raise OmrlError(
+                f"{args.src}: {listed}; say --action-kind continuous if numbers between them make sense, as of a dose, "
+                "or --action-kind discrete if they are choices"
+            )
+        print(f"{listed}.")
+        answer = _ask("--action-kind", "kind of action (continuous: numbers between make sense; discrete)", str).strip()
         if answer not in ("continuous", "discrete"):
             raise OmrlError(f"actions are continuous or discrete, not {answer!r}; give --action-kind")
         if answer == "continuous":

@@ -193,7 +193,7 @@ def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
     missing = set(range(total)) - set(positions)
     if missing or len(positions) != total:
         raise OmrlError(
-            f"{args.src} holds {len(positions)} of the {total} tasks, task number {min(missing)} is missing"
+            f"{args.src} holds {len(positions)} of the {total} tasks of its dataset; give the folder with all of them"
         )
     header = from_plain(Header, about[0], str(args.src))
     order = np.argsort(positions)

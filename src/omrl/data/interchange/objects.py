@@ -7,12 +7,12 @@ numeric arrays are followed, and whatever else a file asks for is refused by nam
 from __future__ import annotations
 
 import math
-import pickletools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from pickletools import genops
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ def _follow(data: BytesIO) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     argument: Any
-    for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
+    for count, (instruction, argument, _) in enumerate(genops(data)):
         name = instruction.name
         if count > MAX_INSTRUCTIONS:
             raise _Refused(f"more than {MAX_INSTRUCTIONS:,} objects")

@@ -58,6 +58,14 @@ class Range:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
+    @property
+    def too_fine(self) -> bool:
+        """Whether a 32-bit number takes less than a thousand steps from one end to the other."""
+        largest = np.maximum(np.abs(self.low), np.abs(self.high))
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = np.spacing(largest.astype(np.float32)).astype(np.float64)
+            return bool(((self.high > self.low) & (self.high - self.low < 1_000 * step)).any())
+
 
 @dataclass
 class Survey:

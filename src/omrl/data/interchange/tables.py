@@ -96,6 +96,7 @@ def read_tables(args: Import, file_format: Format) -> MetaDataset:
     survey = Survey(_category_columns(args, columns))
     for table, place in source.tables():
         survey.look(table, columns, place)
+    _refuse_missing(args, survey)
     choices = chosen_actions(args, columns.actions, survey)
     plan = _plan(args, columns, survey, choices)
 
@@ -137,6 +138,16 @@ def _plan(args: Import, columns: Columns, survey: Survey, choices: Sequence[Choi
             print(f"time between rows: {times.histogram(apart, gap or 0.0)}, median {times.duration(np.median(apart))}")
         if gap is not None:
             print(f"an episode ends where more than {times.duration(gap)} pass ({rule})")
+    words = {name: tuple(sorted(survey.words.get(observed, ()))) for name, observed in survey.categories.items()}
+    for name, found in words.items():
+        if name in columns.observations:
+            print(f"{name} became {counted(len(found), 'number')}, one for each of {', '.join(found)}")
+    labels = {name: c.labels for name, c in zip(columns.actions, choices or (), strict=False) if c.labels}
+    return Plan(columns, args.missing, gap, args.episode_length, words, labels)
+
+
+def _refuse_missing(args: Import, survey: Survey) -> None:
+    """Until somebody says what to do about missing values, they are an error that names all of them."""
     if survey.missing and args.missing == "error":
         places = ", ".join(f"{name} {gone.count:,} (first in {gone.first})" for name, gone in survey.missing.items())
         total = sum(gone.count for gone in survey.missing.values())
@@ -144,12 +155,6 @@ def _plan(args: Import, columns: Columns, survey: Survey, choices: Sequence[Choi
             f"{args.src}: {counted(total, 'value')} {'is' if total == 1 else 'are'} missing: {places}; say "
             "--missing drop to end an episode before each, or --missing forward to carry the last value on"
         )
-    words = {name: tuple(sorted(survey.words.get(observed, ()))) for name, observed in survey.categories.items()}
-    for name, found in words.items():
-        if name in columns.observations:
-            print(f"{name} became {counted(len(found), 'number')}, one for each of {', '.join(found)}")
-    labels = {name: c.labels for name, c in zip(columns.actions, choices or (), strict=False) if c.labels}
-    return Plan(columns, args.missing, gap, args.episode_length, words, labels)
 
 
 def _done_to_the_log(plan: Plan, survey: Survey) -> dict[str, Any]:
@@ -160,6 +165,9 @@ def _done_to_the_log(plan: Plan, survey: Survey) -> dict[str, Any]:
     if survey.missing:
         done["missing"] = plan.missing
         done["missing_values"] = {name: vars(gone) for name, gone in survey.missing.items()}
+    fine = {name: found for name, found in survey.ranges.items() if found.too_fine}
+    if fine:
+        done["too_fine"] = {name: [float(found.low.min()), float(found.high.max())] for name, found in fine.items()}
     return done
 
 
