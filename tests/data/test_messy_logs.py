@@ -441,3 +441,15 @@ def test_data_without_names_is_written_as_before(tmp_path):
     keys = json.loads((dataset.path / "manifest.json").read_text())
     assert not {"columns", "discrete_actions"} & set(keys)
     assert MetaDataset.open(dataset.path).manifest.columns is None
+
+
+def test_what_a_column_holds_is_known_after_its_last_row(tmp_path, monkeypatch):
+    """Names that look like numbers for many rows are names all the same."""
+    from omrl.data.interchange import csv
+
+    monkeypatch.setattr(csv, "_BLOCK", 16)
+    for late in ("x9", "007", "1_000"):
+        rows = [{**row, "unit": "8" if row["unit"] == "north" else late} for row in truth(days=1)]
+        dataset = load(write(tmp_path / "logs.csv", rows), time="at")
+        assert [task.name for task in dataset.tasks] == ["8", late]
+        np.testing.assert_array_equal(found(dataset, late), np.array(expected(rows, late), np.float32))

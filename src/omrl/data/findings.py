@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,7 +140,7 @@ def findings(dataset: MetaDataset) -> list[str]:
     """The sentences; none where nothing looks odd."""
     facts = column_facts(dataset)
     lines = _missing(dataset) + _too_fine(dataset)
-    fine = dataset.manifest.source.get("too_fine") or {}
+    fine = _dict_of(dataset, "too_fine")
     lines += [f"{c.name} is always {c.low:g}{_nothing_to_learn(c)}" for c in facts if c.constant and c.name not in fine]
     lines += _small_and_large(facts)
     lines += [
@@ -154,11 +155,16 @@ def findings(dataset: MetaDataset) -> list[str]:
     return lines
 
 
+def _dict_of(dataset: MetaDataset, key: str) -> dict[str, Any]:
+    """What the import remembered under a key; a source is free, and may hold anything there."""
+    found = dataset.manifest.source.get(key)
+    return found if isinstance(found, dict) else {}
+
+
 def _missing(dataset: MetaDataset) -> list[str]:
-    """What the import was told to do without. Whoever edits a manifest's source may write anything there."""
-    source = dataset.manifest.source
-    found = source.get("missing_values")
-    if not isinstance(found, dict):
+    """What the import was told to do without."""
+    source, found = dataset.manifest.source, _dict_of(dataset, "missing_values")
+    if not found:
         return []
     handled = {"drop": "their rows were dropped", "forward": "the last ones were carried on"}
     how = handled.get(str(source.get("missing")), "somehow handled")
@@ -169,10 +175,9 @@ def _missing(dataset: MetaDataset) -> list[str]:
 
 def _too_fine(dataset: MetaDataset) -> list[str]:
     """Columns whose changes 32-bit numbers hardly hold, as the import found."""
-    found = dataset.manifest.source.get("too_fine")
     return [
         f"{name} goes from {ends[0]!r} to {ends[1]!r}, of which 32-bit numbers keep little: subtract a constant from it"
-        for name, ends in (found.items() if isinstance(found, dict) else ())
+        for name, ends in _dict_of(dataset, "too_fine").items()
         if isinstance(ends, list) and len(ends) == 2
     ]
 

@@ -17,8 +17,8 @@ from omrl.data.interchange.survey import Column
 from omrl.data.interchange.tables import Format, read_tables, texts
 from omrl.errors import OmrlError
 
-# "007" is a name: read as a number it would come back as 7.
-_NUMBER = re.compile(r"[+-]?(inf(inity)?|((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?)", re.IGNORECASE | re.ASCII)
+# What a number could be made of and should not: "007" is a name, and read as a number it would come back as 7.
+_NAMES = re.compile(r"^[+-]?0\d|_", re.MULTILINE)
 # What stands in a column of numbers where there is none. In a column of words, only an empty cell is no word.
 _MISSING = ("", "nan", "na", "n/a", "null", "none")
 _BLOCK = 50_000
@@ -43,18 +43,19 @@ def _names(path: Path) -> list[str]:
 def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
     available = _names(path)
     positions = {name: available.index(name) for name in names}
+    parts: dict[str, list[Column]] = {name: [] for name in names}
     try:
-        # Twice through the file: whether a column holds numbers is known after its last row.
-        numeric = dict.fromkeys(names, True)
         for block in _blocks(path, len(available)):
-            for name in names:
-                cells = (row[positions[name]].strip() for row in block)
-                numeric[name] = numeric[name] and all(map(_is_number, cells))
-        parts: dict[str, list[Column]] = {name: [] for name in names}
-        for block in _blocks(path, len(available)):
-            for name in names:
-                cells_of = [row[positions[name]].strip() for row in block]
-                parts[name].append(_numbers(cells_of) if numeric[name] else texts(cells_of, name, path))
+            for name, at in positions.items():
+                cells = [row[at].strip() for row in block]
+                numbers = _numbers(cells)
+                parts[name].append(texts(cells, name, path) if numbers is None else numbers)
+        # Whether a column holds numbers is known after its last row: where words come late, it is read again as words.
+        late = [name for name, found in parts.items() if len({part.dtype.kind for part in found}) > 1]
+        parts |= {name: [] for name in late}
+        for block in _blocks(path, len(available)) if late else ():
+            for name in late:
+                parts[name].append(texts([row[positions[name]].strip() for row in block], name, path))
     except (OSError, ValueError, csv.Error) as error:
         raise OmrlError(f"{path} cannot be read as csv: {error}") from error
     if not next(iter(parts.values())):
@@ -76,9 +77,15 @@ def _blocks(path: Path, width: int) -> Iterator[list[list[str]]]:
             first += len(block)
 
 
-def _is_number(text: str) -> bool:
-    return text.lower() in _MISSING or _NUMBER.fullmatch(text) is not None
-
-
-def _numbers(cells: list[str]) -> Column:
-    return np.array([math.nan if cell.lower() in _MISSING else float(cell) for cell in cells], np.float64)
+def _numbers(cells: list[str]) -> Column | None:
+    """The cells as numbers, NaN where one is missing; None if they are words."""
+    if _NAMES.search("\n".join(cells)):
+        return None
+    try:
+        return np.array(cells, np.float64)
+    except ValueError:
+        pass
+    try:
+        return np.array([math.nan if cell.lower() in _MISSING else float(cell) for cell in cells], np.float64)
+    except ValueError:
+        return None
