@@ -453,3 +453,46 @@ def test_what_a_column_holds_is_known_after_its_last_row(tmp_path, monkeypatch):
         dataset = load(write(tmp_path / "logs.csv", rows), time="at")
         assert [task.name for task in dataset.tasks] == ["8", late]
         np.testing.assert_array_equal(found(dataset, late), np.array(expected(rows, late), np.float32))
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_missing_episode_or_step_is_a_hole_as_well(timed, tmp_path):
+    """The rows around it do not become neighbours."""
+    rows = [{**row, "day": row["at"].day, "k": i % 40} for i, row in enumerate(truth())]
+    rows[10]["day"] = rows[60]["k"] = rows[120]["day"] = None
+    path = write(tmp_path / "logs.csv", shuffled(rows) if timed else rows)
+    order = {"time": "at"} if timed else {}
+    dataset = load(path, **order, episode="day", step="k", missing="drop")
+    ends = {id(rows[i]) for i in (10, 60, 120)}
+    for unit in ("north", "south"):
+        np.testing.assert_array_equal(found(dataset, unit), np.array(expected(rows, unit, ends), np.float32))
+
+
+def test_a_task_without_any_time_or_episode(tmp_path):
+    rows = [{**row, "at": None if row["unit"] == "south" else row["at"], "day": row["at"].day} for row in truth()]
+    with pytest.raises(OmrlError, match="task 'south', at: no row has a time, the task is empty; leave it out"):
+        load(write(tmp_path / "logs.csv", rows), time="at", missing="drop")
+    rows = [{**row, "day": None if row["unit"] == "south" else 1} for row in rows]
+    with pytest.raises(OmrlError, match="task 'south', day: no row has an episode, the task is empty; leave it out"):
+        load(write(tmp_path / "logs.csv", rows), episode="day", missing="drop")
+    assert (
+        len(load(write(tmp_path / "logs.csv", rows), episode="day", missing="drop", skip_tasks=("south",)).tasks) == 1
+    )
+
+
+def test_names_that_look_like_numbers_are_no_observations(tmp_path):
+    rows = [{**row, "level": f"{i:03}"} for i, row in enumerate(truth())]
+    with pytest.raises(OmrlError, match="level, row 0: '000' is not a number; --categories makes numbers of words"):
+        load(write(tmp_path / "logs.csv", rows), time="at")
+    padded = [{**row, "level": f"{abs(row['level']):07.3f}"} for row in truth()]  # 001.234
+    assert load(write(tmp_path / "logs.csv", padded), time="at").manifest.columns.observations[0].low >= 0
+
+
+def test_several_numbers_in_a_row_are_no_words(tmp_path):
+    table = {"task": np.repeat(["a"], 30), "obs": np.arange(60.0).reshape(30, 2), "action": np.ones(30) / 3}
+    np.savez(tmp_path / "logs.npz", **table, reward=np.zeros(30), episode=np.zeros(30), nxt=np.zeros((30, 3)))
+    flags = {"task": None, "observations": (), "actions": ()}
+    with pytest.raises(OmrlError, match="task 'a', obs: it holds several numbers in a row, which are no words"):
+        load(tmp_path / "logs.npz", categories=("obs",), **flags)
+    with pytest.raises(OmrlError, match=r"next_observations: its shape is \[30, 3\] but must be \[30, 2\]"):
+        load(tmp_path / "logs.npz", next_observations=("nxt",), **flags)

@@ -75,7 +75,8 @@ def complete_header(
 def chosen_actions(args: Import, columns: Sequence[str], survey: Survey) -> tuple[Choices, ...] | None:
     """The choices that actions are of, or None if they are amounts. Numbers may be either: somebody has to say."""
     found = {name: survey.values[name] for name in columns}
-    texts = {name: every[0] for name, every in found.items() if every[0] is not None and every[0].dtype.kind == "U"}
+    single = {name: every[0] for name, every in found.items() if len(every) == 1}
+    texts = {name: values for name, values in single.items() if values is not None and values.dtype.kind == "U"}
     # One word among numbers is more likely a mistake in the log than a choice.
     sure = args.action_kind == "discrete"
     words = [name for name, values in texts.items() if sure or not any(map(_is_number, values.tolist()))]

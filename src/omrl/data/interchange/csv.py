@@ -18,7 +18,7 @@ from omrl.data.interchange.tables import Format, read_tables, texts
 from omrl.errors import OmrlError
 
 # What a number could be made of and should not: "007" is a name, and read as a number it would come back as 7.
-_NAMES = re.compile(r"^[+-]?0\d|_", re.MULTILINE)
+_NAMES = re.compile(r"^[+-]?0\d+$|_", re.MULTILINE)
 # What stands in a column of numbers where there is none. In a column of words, only an empty cell is no word.
 _MISSING = ("", "nan", "na", "n/a", "null", "none")
 _BLOCK = 50_000

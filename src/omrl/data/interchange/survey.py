@@ -95,6 +95,8 @@ class Survey:
                     seen.first = f"task {place.task!r}, row {row}" if place.task else f"row {row}"
                 seen.count += int(gone.sum())
             if name in self.categories:
+                if values.ndim == 2 and values.shape[1] != 1:
+                    raise place.error(name, "it holds several numbers in a row, which are no words for --categories")
                 self._words(self.categories[name], words_of(values), place)
             elif name in described and values.dtype.kind in "biuf":
                 self._range(name, values)

@@ -203,7 +203,7 @@ def _logged_columns(args: Import, plan: Plan, survey: Survey) -> dict[str, Any]:
             return [{"name": name, **about, "low": 0.0, "high": 0.0}]
         found = survey.ranges[name]
         low, high = found.low, found.high
-        if after in survey.ranges:
+        if after in survey.ranges and survey.ranges[after].low.shape == low.shape:
             low, high = np.fmin(low, survey.ranges[after].low), np.fmax(high, survey.ranges[after].high)
         # As 32-bit numbers, which is what rows become; a column of which nothing is there has no range.
         ends = np.nan_to_num(np.stack([low, high], axis=1)).astype(np.float32).tolist()

@@ -77,14 +77,21 @@ def tidy(table: dict[str, Column], plan: Plan, place: Place, report: Report) -> 
     n = len(table[columns.needed[0]])
     if n == 0:
         raise place.error("observations", "the task is empty")
-    if columns.time or columns.episode:
-        order = _order(table, columns, place, report)
-        report.holes += n - len(order)  # without a time or an episode, a row has no place
-        table, place = _taken(table, order), _at(place, order)
-        table, place = _once(table, columns, place, report)
+    if columns.time:
+        order = _by_time(table, columns)
+        report.holes += n - len(order)  # without a time, a row has no place
+        table, place = _once(_taken(table, order), columns, _at(place, order), report)
         n = len(table[columns.needed[0]])
         if n == 0:
-            raise place.error((*columns.time, *columns.episode)[0], "no row has one, the task is empty")
+            raise place.error(columns.time[0], "no row has a time, the task is empty; leave it out with --skip-tasks")
+    nowhere = _hole(table, columns.episode)
+    if nowhere.all():
+        raise place.error(
+            columns.episode[0], "no row has an episode, the task is empty; leave it out with --skip-tasks"
+        )
+    if nowhere.any():
+        # A hole in the episode of the row before it, so that nothing bridges it.
+        table = table | {columns.episode[0]: _carried(table[columns.episode[0]], nowhere)}
     term_hole, trunc_hole = (_hole(table, getattr(columns, part)) for part in ("terminations", "truncations"))
     term, trunc = (
         _flags(table, getattr(columns, part), part, n, hole, place)
@@ -96,12 +103,13 @@ def tidy(table: dict[str, Column], plan: Plan, place: Place, report: Report) -> 
     begins[starts] = True
     if columns.step:
         step = wide(table, columns.step, plan, place)[:, 0]
-        wrong = np.append(False, np.diff(step) != 1) & ~begins
-        if (wrong & ~np.isnan(step)).any():
-            row = int(np.argmax(wrong & ~np.isnan(step)))
+        missing = _hole(table, columns.step)
+        wrong = np.append(False, (np.diff(step) != 1) & ~missing[1:] & ~missing[:-1]) & ~begins
+        if wrong.any():
+            row = int(np.argmax(wrong))
             remedy = "sort the file by it, or name a column of times with --time"
             raise place.error("step", f"the rows of the episode are not in order; {remedy}", row)
-    holes = term_hole | trunc_hole | _hole(table, columns.step)
+    holes = nowhere | term_hole | trunc_hole | _hole(table, columns.step)
     table, still = _filled(table, plan, starts, report)
     holes |= still
     if holes.any():
@@ -163,18 +171,25 @@ def _hole(table: Mapping[str, Column], names: Sequence[str]) -> NDArray[np.bool_
     return gone
 
 
-def _order(table: Mapping[str, Column], columns: Columns, place: Place, report: Report) -> NDArray[np.int64]:
-    """The rows in the order of their times, those of an episode together; rows that have no place are left out."""
-    known = np.flatnonzero(~_hole(table, (*columns.time, *columns.episode)))
-    if not columns.time:
+def _by_time(table: Mapping[str, Column], columns: Columns) -> NDArray[np.int64]:
+    """The rows that have a time in the order of it, those of an episode together."""
+    known = np.flatnonzero(~_hole(table, columns.time))
+    known = known[np.argsort(table[columns.time[0]][known], kind="stable")]
+    if not columns.episode or not len(known):
         return known
-    seconds = table[columns.time[0]][known]
-    if not columns.episode:
-        return known[np.argsort(seconds, kind="stable")]
-    _, of_row = np.unique(table[columns.episode[0]][known].ravel(), return_inverse=True)
-    begin = np.full(of_row.max(initial=0) + 1, np.inf)
-    np.minimum.at(begin, of_row, seconds)
-    return known[np.lexsort((seconds, of_row, begin[of_row]))]
+    values = table[columns.episode[0]][known].ravel()
+    _, of_row = np.unique(_carried(values, is_missing(values)), return_inverse=True)
+    # Episodes by their first rows: one that begins while another goes on comes after it.
+    _, first = np.unique(of_row, return_index=True)
+    return known[np.lexsort((np.arange(len(known)), first[of_row]))]
+
+
+def _carried(values: Column, gone: NDArray[np.bool_]) -> Column:
+    """Each value that is gone replaced by the last one before it, or by the first one that is there."""
+    there = np.flatnonzero(~gone)
+    if not len(there):
+        return values
+    return values[there[np.maximum(np.searchsorted(there, np.arange(len(values)), side="right") - 1, 0)]]
 
 
 def _once(table: dict[str, Column], columns: Columns, place: Place, report: Report) -> tuple[dict[str, Column], Place]:
@@ -289,8 +304,12 @@ def _not_a_number(values: Column, observed: bool) -> tuple[str, int | None]:
             return bool(text)
         return False
 
-    row = next(row for row, text in enumerate(values.ravel().tolist()) if is_word(text))
-    return f"{str(values.ravel()[row])!r} is not a number{remedy}", row
+    every = values.ravel().tolist()
+    # Without any, they are names that look like numbers, such as 007.
+    row = next(
+        (row for row, text in enumerate(every) if is_word(text)), next(filter(every.__getitem__, range(len(every))))
+    )
+    return f"{every[row]!r} is not a number{remedy}", row
 
 
 def _flags(
