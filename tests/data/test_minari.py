@@ -194,6 +194,8 @@ def make_foreign(root, monkeypatch, space=None):
 def test_minari_datasets_of_others(tmp_path, monkeypatch):
     make_foreign(tmp_path / "minari", monkeypatch)
     flags = {"varies": "dynamics", "test_tasks": ("plant/two-v0",)}
+    with pytest.raises(OmrlError, match="say themselves which array is what; leave out --time, --missing"):
+        back(tmp_path / "minari", tmp_path / "back", time="t", missing="drop", **flags)
     dataset = back(tmp_path / "minari", tmp_path / "back", **flags)
     dataset.validate()
     assert dataset.split == {"train": ("plant/one-v0",), "test": ("plant/two-v0",)}

@@ -121,7 +121,9 @@ def _check_actions(actions: NDArray[Any], header: Header, place: Place) -> None:
         row, dim = (int(i) for i in np.argwhere(outside)[0])
         bounds = f"[{low[dim]:g}, {high[dim]:g}]"
         which = f"in dimension {dim}" if header.columns is None else f"of {header.columns.actions[dim].name}"
-        raise place.error("actions", f"{actions[row, dim]:g} {which} is outside the bounds {bounds}", row)
+        raise place.error(
+            "actions", f"{actions[row, dim]:g} {which} is outside the bounds {bounds}; give wider ones", row
+        )
 
 
 def _check_choices(actions: NDArray[Any], header: Header, place: Place) -> None:
@@ -155,7 +157,7 @@ def _check_episodes(arrays: Arrays, place: Place) -> None:
     if len(ids) < len(starts):
         again = int(np.setdiff1d(np.arange(len(starts)), first)[0])
         row = int(starts[again])
-        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together", row)
+        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together; sort them", row)
     lengths = np.diff(starts, append=len(episode))
     wrong = step != np.arange(len(step)) - np.repeat(starts, lengths)
     if wrong.any():

@@ -33,6 +33,11 @@ from omrl.errors import OmrlError
 from omrl.families.family import Task
 
 KEY = "omrl"
+# The flags that say of a dataset what Minari does not.
+TAKEN = (
+    *("--action-low", "--action-high", "--varies", "--horizon", "--family", "--task-params"),
+    *("--test-tasks", "--test-fraction", "--seed"),
+)
 
 
 def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
@@ -209,6 +214,9 @@ def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
 
 
 def _read_foreign(args: Import, datasets: Sequence[Any]) -> MetaDataset:
+    ignored = [flag for flag in args.described if flag not in TAKEN]
+    if ignored:
+        raise OmrlError(f"Minari datasets say themselves which array is what; leave out {', '.join(ignored)}")
     names = [str(dataset.id) for dataset in datasets]
     for dataset, name in zip(datasets, names, strict=True):
         for part, space in (("observation", dataset.observation_space), ("action", dataset.action_space)):

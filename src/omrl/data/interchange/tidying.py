@@ -251,7 +251,7 @@ def _check_together(episode: NDArray[np.int64], place: Place) -> None:
     _, first = np.unique(episode[starts], return_index=True)
     if len(first) < len(starts):
         row = int(starts[np.setdiff1d(np.arange(len(starts)), first)[0]])
-        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together", row)
+        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together; sort them", row)
 
 
 def _filled(
