@@ -34,7 +34,7 @@ from omrl.algorithms.focal import FOCALConfig
 from omrl.behaviour.config import preset
 from omrl.data.arrays import ARRAYS
 from omrl.data.commands import Import
-from omrl.data.interchange.tables import GUESSES
+from omrl.data.interchange.columns import GUESSES
 from omrl.data.manifest import Manifest, TaskEntry
 from omrl.families import FAMILIES
 

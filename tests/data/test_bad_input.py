@@ -124,6 +124,16 @@ def task_entry(**changes):
     return lambda content: content["tasks"][1].update(changes)
 
 
+def named(S, A, name=None, low=-1, reward="r"):
+    """Descriptions of so many columns."""
+
+    def column(name):
+        return {"name": name, "unit": None, "category": None, "low": low, "high": 1}
+
+    columns = {part: [column(name or f"{part[0]}{i}") for i in range(n)] for part, n in (("obs", S), ("act", A))}
+    return {"observations": columns["obs"], "actions": columns["act"], "rewards": column(reward)}
+
+
 BAD_MANIFESTS = {
     "schema": (lambda c: c.update(schema=99), "schema version 99 is unknown; this omrl reads versions 1 and 2"),
     "no schema": (lambda c: c.pop("schema"), "schema version None is unknown"),
@@ -152,6 +162,18 @@ BAD_MANIFESTS = {
     ),
     "size": (task_entry(bytes=17), "the file of task 'b' has 1992 bytes, the manifest says 17"),
     "dims": (lambda c: c.update(observation_dim=4), r"its shape is \[25, 3\] but the manifest says \[25, 4\]"),
+    "columns": (lambda c: c.update(columns=[]), "key 'columns' must be an object"),
+    "columns of nothing": (
+        lambda c: c.update(columns=named(2, 2)),
+        "columns.observations describes 2 numbers, but there",
+    ),
+    "columns twice": (lambda c: c.update(columns=named(3, 2, "x")), "columns.observations names 'x' twice"),
+    "columns without names": (lambda c: c.update(columns=named(3, 2, reward="")), "'' cannot be a column's name"),
+    "columns upside down": (lambda c: c.update(columns=named(3, 2, low=9)), "column 'o0' goes from 9 to 1"),
+    "choices": (
+        lambda c: c.update(discrete_actions=[{"values": [1.0]}]),
+        r"key 'discrete_actions\[0\].labels' is missing",
+    ),
     "gone": (task_entry(file="task-007.safetensors"), "task-007.safetensors: the file of task 'b' is missing"),
 }
 BAD_MANIFESTS |= {

@@ -152,7 +152,7 @@ def test_bad_minari_folders(tmp_path):
     with pytest.raises(OmrlError, match="describes itself; leave out --horizon"):
         back(tmp_path / "minari", tmp_path / "back", horizon=3)
     (tmp_path / "minari/omrl/logs/b-v0").rename(tmp_path / "b-v0")
-    with pytest.raises(OmrlError, match="holds 2 of the 3 tasks, task number 1 is missing"):
+    with pytest.raises(OmrlError, match="holds 2 of the 3 tasks of its dataset; give the folder with all of them"):
         back(tmp_path / "minari", tmp_path / "back")
     (tmp_path / "b-v0").rename(tmp_path / "minari/omrl/logs/b-v0")
     assert tree(tmp_path) == before
@@ -194,6 +194,8 @@ def make_foreign(root, monkeypatch, space=None):
 def test_minari_datasets_of_others(tmp_path, monkeypatch):
     make_foreign(tmp_path / "minari", monkeypatch)
     flags = {"varies": "dynamics", "test_tasks": ("plant/two-v0",)}
+    with pytest.raises(OmrlError, match="say themselves which array is what; leave out --time, --missing"):
+        back(tmp_path / "minari", tmp_path / "back", time="t", missing="drop", **flags)
     dataset = back(tmp_path / "minari", tmp_path / "back", **flags)
     dataset.validate()
     assert dataset.split == {"train": ("plant/one-v0",), "test": ("plant/two-v0",)}

@@ -224,8 +224,13 @@ BAD_TABLES = {
     "two splits": (dict, {"test_fraction": 0.5}, "give --test-tasks or --test-fraction, not both"),
     "bad fraction": (dict, {"test_tasks": None, "test_fraction": 1.5}, "--test-fraction is 1.5 but must be"),
     "missing task": (dict, {"test_tasks": ("z",)}, "split.test names task 'z', which is missing"),
-    "nan": (change("rewards", 30, np.nan), {}, "logs.npz: task 'b', rewards, row 30: nan is not a finite"),
-    "bounds broken": (change("actions", (30, 1), 9), {}, "task 'b', actions, row 30: 9 in dimension 1 is outside"),
+    "nan": (
+        change("rewards", 30, np.nan),
+        {},
+        r"logs.npz: 1 value is missing: rewards 1 \(first in task 'b', row 30\); say --missing drop",
+    ),
+    "inf": (change("rewards", 30, np.inf), {}, "logs.npz: task 'b', rewards, row 30: inf is not a finite"),
+    "bounds broken": (change("actions", (30, 1), 9), {}, r"task 'b', actions, row 30: 9 of actions\[1\] is outside"),
     "half a flag": (
         change("terminations", 30, 0.5),
         {},
@@ -233,7 +238,28 @@ BAD_TABLES = {
     ),
     "flag inside": (change("terminations", 30, 1), {}, "task 'b', terminations, row 30: the flag is set but episode 1"),
     "not in order": (change("step", 30, 7), {}, "task 'b', step, row 30: the rows of the episode are not in order"),
-    "episode nan": (change("episode", 30, np.nan), {}, "task 'b', episode, row 30: it is not a finite number"),
+    "episode nan": (
+        change("episode", 30, np.nan),
+        {},
+        r"1 value is missing: episode 1 \(first in task 'b', row 30\)",
+    ),
+    "no order": (
+        drop("episode", "step"),
+        {},
+        "does not say in which order its rows are: give --time COLUMN, --episode",
+    ),
+    "no order, a date": (
+        lambda t: {**drop("episode", "step")(t), "logged_at": t["rewards"]},
+        {},
+        r"give --time COLUMN \(perhaps logged_at\), --episode COLUMN or --step COLUMN, or say --in-order",
+    ),
+    "gap without time": (dict, {"gap": 5.0}, "--gap is about times; name their column with --time"),
+    "episodes twice": (dict, {"episode_length": 5}, "--episode-length is for rows without an episode or a time"),
+    "skipped": (dict, {"skip_tasks": ("z",)}, "there is no task 'z' to skip"),
+    "all skipped": (dict, {"skip_tasks": ("a", "b", "c")}, "every task is skipped"),
+    "no such category": (dict, {"categories": ("z",)}, "--categories names 'z', which is no column of the observation"),
+    "no unit": (dict, {"units": ("rewards",)}, "--units 'rewards' does not say NAME=UNIT"),
+    "unit of nothing": (dict, {"units": ("z=bar",)}, "--units names 'z', which is no column"),
     "torn episode": (
         change("episode", 30, 0),
         {},
@@ -244,7 +270,7 @@ BAD_TABLES = {
     "text": (
         lambda t: {**t, "rewards": np.repeat(["much"], 75)},
         {},
-        "task 'a', rewards: the column holds <U4 values such as 'much', not numbers",
+        "task 'a', rewards, row 0: 'much' is not a number",
     ),
 }
 
@@ -263,7 +289,7 @@ def test_a_task_of_which_nothing_is_left(tmp_path):
     table = {"task": np.array(["a", "b"]), "obs": np.zeros((2, 1)), "action": np.zeros(2), "reward": np.zeros(2)}
     write_npz(tmp_path / "logs.npz", {**table, "terminals": np.array([True, False])})
     with pytest.raises(OmrlError, match="task 'b', next_observations: no row has a successor, the task is empty"):
-        run("npz", tmp_path / "logs.npz", tmp_path / "out")
+        run("npz", tmp_path / "logs.npz", tmp_path / "out", in_order=True)
     assert tree(tmp_path) == ["logs.npz"]
 
 
@@ -328,17 +354,17 @@ def test_damaged_source_files(kind, damage, tmp_path):
         ("task,obs,action,reward,terminated\n", "logs.csv holds no rows"),
         ("task,task,obs\n", "two columns of the same name"),
         ("task,obs,action,reward,terminated\na,1,2,3\n", "row 0 has 4 values for 5 columns"),
-        ("task,obs,action,reward,terminated\na,1,2,3,0\na,1,2,3\n", "cannot be read as csv"),
+        ("task,obs,action,reward,terminated\na,1,2,3,0\n\na,1,2,3\n", "row 1 has 4 values for 5 columns"),
         (
             "task,obs,action,reward,terminated\na,1,2,3,0\na,1,zwei,3,0\n",
-            r"could not convert string 'zwei' .*row 1, column 'action'",
+            "task 'a', action, row 1: 'zwei' is not a number",
         ),
     ],
 )
 def test_bad_csv(tmp_path, text, message):
     (tmp_path / "logs.csv").write_text(text)
     with pytest.raises(OmrlError, match=message):
-        run("csv", tmp_path / "logs.csv", tmp_path / "out", test_tasks=())
+        run("csv", tmp_path / "logs.csv", tmp_path / "out", test_tasks=(), in_order=True)
     assert tree(tmp_path) == ["logs.csv"]
 
 
@@ -364,10 +390,10 @@ def test_bad_parquet(tmp_path):
     path = tmp_path / "logs.parquet"
     pyarrow.parquet.write_table(pyarrow.table({**table, "terminals": [False] * 3}), path)
     with pytest.raises(OmrlError, match="column 'obs', row 2: 2 values where row 0 has 1"):
-        run("parquet", path, tmp_path / "out", test_tasks=())
+        run("parquet", path, tmp_path / "out", test_tasks=(), in_order=True)
     pyarrow.parquet.write_table(pyarrow.table({**table, "obs": [1.0] * 3, "terminals": [False] * 3}), path)
-    with pytest.raises(OmrlError, match="column 'reward', row 1: the value is missing"):
-        run("parquet", path, tmp_path / "out", test_tasks=())
+    with pytest.raises(OmrlError, match=r"1 value is missing: reward 1 \(first in task 'a', row 1\)"):
+        run("parquet", path, tmp_path / "out", test_tasks=(), in_order=True)
 
 
 @pytest.mark.parametrize(("kind", "module", "extra"), [("hdf5", "h5py", "hdf5"), ("parquet", "pyarrow", "parquet")])

@@ -376,3 +376,14 @@ def test_what_is_stale_or_unfinished_is_said(run, tmp_path):
     os.utime(tmp_path / "run" / "scores.csv", (past, past))
     notes = " ".join(gather.gather([tmp_path / "run"])[0].notes)
     assert "1 of 50 updates" in notes and "older than its newest checkpoint" in notes and "trained on" in notes
+
+
+def test_own_logs_show_what_one_should_know_of_them(made, tags):
+    """What `omrl data validate` notes stands on the page, with two pictures; a family's data has neither."""
+    said = " ".join(tags.words)
+    assert "3 of 3 tasks have few rows (the median is 40)" in said and said.count("before training on it:") == 1
+    drawn = {path.name for path in (made.folder / "figures").iterdir()}
+    assert {"rows-pumps.png", "rows-pumps.svg", "columns-pumps.png", "columns-pumps.svg"} <= drawn
+    assert not any(name.startswith(("rows-walks", "columns-walks")) for name in drawn)
+    svg = (made.folder / "figures" / "columns-pumps.svg").read_text()
+    assert all(f">{name}<" in svg for name in ("observation 0", "observation 2", "action 0", "reward"))

@@ -95,6 +95,9 @@ class Algorithm(ABC, Generic[C]):
     has_values: bool = False
     """Whether there is a `q`: evaluation from logs alone reports values then."""
 
+    discrete_actions: bool = False
+    """Whether it learns from logs whose actions are choices and no amounts."""
+
     def __init__(self, nets: nn.Module, config: C) -> None:
         self.nets = nets
         self.config = config

@@ -81,6 +81,8 @@ def checked(arrays: Mapping[str, ArrayLike], header: Header, place: Place) -> Ar
     if rows == 0:
         raise place.error("observations", "the task is empty")
     _check_actions(result["actions"], header, place)
+    _check_choices(result["actions"], header, place)
+    _check_ranges(result, header, place)
     _check_episodes(result, place)
     return result
 
@@ -118,7 +120,34 @@ def _check_actions(actions: NDArray[Any], header: Header, place: Place) -> None:
     if outside.any():
         row, dim = (int(i) for i in np.argwhere(outside)[0])
         bounds = f"[{low[dim]:g}, {high[dim]:g}]"
-        raise place.error("actions", f"{actions[row, dim]:g} in dimension {dim} is outside the bounds {bounds}", row)
+        which = f"in dimension {dim}" if header.columns is None else f"of {header.columns.actions[dim].name}"
+        raise place.error(
+            "actions", f"{actions[row, dim]:g} {which} is outside the bounds {bounds}; give wider ones", row
+        )
+
+
+def _check_choices(actions: NDArray[Any], header: Header, place: Place) -> None:
+    for dim, choices in enumerate(header.discrete_actions or ()):
+        other = ~np.isin(actions[:, dim], np.array(choices.values, FLOAT))
+        if other.any():
+            row = int(np.argmax(other))
+            raise place.error("actions", f"{actions[row, dim]:g} is none of the {len(choices.values)} choices", row)
+
+
+def _check_ranges(arrays: Arrays, header: Header, place: Place) -> None:
+    """Rows lie within what the manifest says of their columns."""
+    if header.columns is None:
+        return
+    known = {"observations": header.columns.observations, "next_observations": header.columns.observations}
+    known |= {"actions": header.columns.actions, "rewards": (header.columns.rewards,)}
+    for name, columns in known.items():
+        rows = arrays[name].reshape(-1, len(columns))
+        low, high = (np.array([getattr(column, end) for column in columns], FLOAT) for end in ("low", "high"))
+        outside = (rows < low) | (rows > high)
+        if outside.any():
+            row, dim = (int(i) for i in np.argwhere(outside)[0])
+            told = f"{columns[dim].name} from {low[dim]:g} to {high[dim]:g}"
+            raise place.error(name, f"{rows[row, dim]:g} is outside what the manifest says, {told}", row)
 
 
 def _check_episodes(arrays: Arrays, place: Place) -> None:
@@ -128,7 +157,7 @@ def _check_episodes(arrays: Arrays, place: Place) -> None:
     if len(ids) < len(starts):
         again = int(np.setdiff1d(np.arange(len(starts)), first)[0])
         row = int(starts[again])
-        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together", row)
+        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together; sort them", row)
     lengths = np.diff(starts, append=len(episode))
     wrong = step != np.arange(len(step)) - np.repeat(starts, lengths)
     if wrong.any():

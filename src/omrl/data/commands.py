@@ -32,7 +32,10 @@ class Info:
 
 @dataclass(frozen=True)
 class Validate:
-    """Read a whole meta-dataset and check its checksums, every rule on every array, and its statistics."""
+    """Read a whole meta-dataset and check its checksums, every rule on every array, and its statistics.
+
+    What is allowed but looks odd is noted: columns that never change, scales, tasks with few rows, and so on.
+    """
 
     dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset's folder."""
@@ -44,7 +47,8 @@ class Import:
 
     csv, npz, hdf5 and parquet are flat tables, one row per transition: one file with a task column, or a folder with
     one file per task. Columns that are not named by a flag are guessed, and the guess is shown. Minari: a folder with
-    one dataset per task. A file or folder that `omrl data export` wrote needs no flags.
+    one dataset per task. npy: a folder per task with one file per array. focal: the trajectories of FOCAL's own code.
+    A file or folder that `omrl data export` wrote needs no flags.
 
     Without next observations, the last row of an episode has no successor and is dropped, unless it terminates: then
     its own observation stands in, which nothing bootstraps from.
@@ -54,7 +58,7 @@ class Import:
     """The file or folder to read."""
     dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The meta-dataset to write."""
-    format: Annotated[Literal["csv", "npz", "hdf5", "parquet", "minari"], tyro.conf.arg(name="from")]
+    format: Annotated[Literal["csv", "npz", "npy", "hdf5", "parquet", "minari", "focal"], tyro.conf.arg(name="from")]
     """The format of SRC."""
     task: str | None = None
     """Column that says which task a row belongs to."""
@@ -62,6 +66,14 @@ class Import:
     """Column that numbers the episodes; without one, an episode ends where a flag is set."""
     step: str | None = None
     """Column that counts the steps of an episode; it serves only to check that rows are in order."""
+    time: str | None = None
+    """Column of times (datetimes, ISO text or epoch numbers): rows are sorted by it, and gaps end episodes."""
+    gap: float | None = None
+    """Seconds without a row that end an episode; without it, 5 times the median time between rows."""
+    episode_length: int | None = None
+    """Rows of every episode, where rows lie as they were logged and nothing else marks episodes."""
+    in_order: bool = False
+    """Rows lie as they were logged, although no column says so."""
     observations: tuple[str, ...] = ()
     """Column or columns of the observation."""
     actions: tuple[str, ...] = ()
@@ -74,6 +86,14 @@ class Import:
     """Column that is true where the task itself ended the episode (terminals in D4RL); "none": they never end so."""
     truncations: str | None = None
     """Column that is true where the log or a time limit ended the episode (timeouts in D4RL)."""
+    missing: Literal["error", "drop", "forward"] = "error"
+    """What to do with missing values: stop; drop the row and end the episode there; or carry the last value on."""
+    categories: tuple[str, ...] = ()
+    """Observation columns of words, which become one number for each word."""
+    units: tuple[str, ...] = ()
+    """Units of columns to keep with the data, as NAME=UNIT."""
+    skip_tasks: tuple[str, ...] = ()
+    """Tasks to leave out."""
     policy_step: str | None = None
     """Column with the training step of the policy that logged the row; it makes the quality levels."""
     rewards_dense: str | None = None
@@ -82,6 +102,8 @@ class Import:
     """Smallest possible action: one number, or one for each dimension."""
     action_high: tuple[float, ...] = ()
     """Largest possible action: one number, or one for each dimension."""
+    action_kind: Literal["continuous", "discrete"] | None = None
+    """Whether actions are amounts, between which others make sense, or choices; asked for where it is not clear."""
     varies: Literal["reward", "dynamics", "both"] | None = None
     """What differs between the tasks."""
     horizon: int | None = None
@@ -92,15 +114,19 @@ class Import:
     """Share of the tasks to hold out, drawn at random."""
     seed: int = 0
     """Seed of that draw."""
+    family: str | None = None
+    """The family of omrl's that the logs are of; its dimensions are checked, and it knows bounds and what varies."""
     task_params: Path | None = None
     """JSON file with what is known of each task: {"task": {"parameter": value}}."""
+    max_gb: float | None = None
+    """Most that a file may unpack to, in GB; without it 100 times its size, or a quarter of a GB if that is more."""
     force: bool = False
     """Replace an existing meta-dataset."""
 
     @property
     def described(self) -> tuple[str, ...]:
         """The flags given that describe the data."""
-        about_files = ("src", "dir", "format", "force")
+        about_files = ("src", "dir", "format", "max_gb", "force")
         fields = [field for field in dataclasses.fields(self) if field.name not in about_files]
         given = [field.name for field in fields if getattr(self, field.name) != field.default]
         return tuple("--" + name.replace("_", "-") for name in given)
@@ -193,8 +219,9 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
     overview.add_row("varies", manifest.varies)
     overview.add_row("tasks", f"{len(manifest.tasks)} ({split})")
     overview.add_row("rows", f"{facts['rows']:,} in {facts['episodes']:,} episodes")
-    overview.add_row("observations", f"{manifest.observation_dim} numbers")
-    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}")
+    overview.add_row("observations", f"{manifest.observation_dim} numbers{_named(dataset, 'observations')}")
+    choices = "" if manifest.discrete_actions is None else ", discrete"
+    overview.add_row("actions", f"{manifest.action_dim} numbers {bounds}{choices}{_named(dataset, 'actions')}")
     overview.add_row("return", "over the whole episode" if not manifest.horizon else f"over {manifest.horizon} steps")
     overview.add_row("size", f"{facts['bytes'] / 1e6:,.1f} MB")
     # A pipe has no width to fit into: there every row stays on its line.
@@ -238,6 +265,18 @@ def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
         console.print(table)
 
 
+def _named(dataset: MetaDataset, part: str) -> str:
+    """`: pressure (bar), target`, where the data has names for them and they are few."""
+    from rich.markup import escape
+
+    from omrl.data.findings import column_names
+
+    if dataset.manifest.columns is None:
+        return ""
+    names = [name if unit is None else f"{name} ({unit})" for name, unit in column_names(dataset, part)]
+    return escape(": " + ", ".join(names if len(names) <= 6 else [*names[:3], "...", names[-1]]))
+
+
 def validate(args: Validate) -> None:
     """Check everything there is to check; the first problem is the error."""
     from omrl.data.dataset import MetaDataset
@@ -246,6 +285,7 @@ def validate(args: Validate) -> None:
     dataset.validate()
     rows = sum(entry.rows for entry in dataset.manifest.tasks)
     print(f"OK: {len(dataset.tasks)} tasks, {rows:,} rows")
+    _print_findings(dataset)
 
 
 def import_logs(args: Import) -> None:
@@ -255,6 +295,15 @@ def import_logs(args: Import) -> None:
     dataset = interchange.read(args)
     rows = sum(entry.rows for entry in dataset.manifest.tasks)
     print(f"wrote {args.dir}: {len(dataset.tasks)} tasks, {rows:,} rows")
+    _print_findings(dataset)
+
+
+def _print_findings(dataset: MetaDataset) -> None:
+    """What one should know before training."""
+    from omrl.data.findings import findings
+
+    for line in findings(dataset):
+        print(f"note: {line}")
 
 
 def export(args: Export) -> None:

@@ -134,6 +134,8 @@ class MetaDataset:
         family: str | None = None,
         horizon: int | None = None,
         source: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Any] | None = None,
+        discrete_actions: Sequence[Mapping[str, Any]] | None = None,
     ) -> MetaDataset:
         """A meta-dataset in memory, checked like one that is written; without a split every task is a training task."""
         names = list(tasks)
@@ -158,6 +160,8 @@ class MetaDataset:
             horizon=horizon,
             split=split if split is not None else {"train": names, "test": []},
             source=source,
+            columns=columns,
+            discrete_actions=discrete_actions,
         )
         entries, files = [], {}
         for position, name in enumerate(names):

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -132,6 +133,42 @@ class Split:
 
 
 @dataclass(frozen=True)
+class LoggedColumn:
+    """One number of an observation, an action or the reward: what it is called, and what was logged of it."""
+
+    name: str
+    unit: str | None
+    category: str | None
+    """The word for which this number is 1, where a column of words became one number for each of them."""
+    low: float
+    """The smallest and the largest value of the log, also of rows that were not taken."""
+    high: float
+
+
+@dataclass(frozen=True)
+class LoggedColumns:
+    """The columns behind the arrays, one for each of their numbers."""
+
+    observations: tuple[LoggedColumn, ...]
+    actions: tuple[LoggedColumn, ...]
+    rewards: LoggedColumn
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a number of a discrete action may be."""
+
+    values: tuple[float, ...]
+    """In ascending order."""
+    labels: tuple[str, ...] | None
+    """The words that they stand for, where the log had words."""
+
+
+# A key that older datasets do not have, and that is left out where there is nothing to say.
+_OPTIONAL = {"optional": True}
+
+
+@dataclass(frozen=True)
 class Header:
     """What all tasks of a meta-dataset share."""
 
@@ -145,6 +182,10 @@ class Header:
     horizon: int | None
     split: Split
     source: dict[str, Any]
+    columns: LoggedColumns | None = dataclasses.field(default=None, kw_only=True, metadata=_OPTIONAL)
+    """Where the data came from a table: its columns."""
+    discrete_actions: tuple[Choices, ...] | None = dataclasses.field(default=None, kw_only=True, metadata=_OPTIONAL)
+    """Where actions are choices and not amounts: the choices of each of their numbers."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +247,8 @@ def make_header(
     horizon: int | None,
     split: Mapping[str, Sequence[str]],
     source: Mapping[str, Any] | None,
+    columns: Mapping[str, Any] | None = None,
+    discrete_actions: Sequence[Mapping[str, Any]] | None = None,
 ) -> Header:
     """A checked header from a program's values; one action bound stands for all dimensions."""
     content = {
@@ -219,6 +262,8 @@ def make_header(
         "horizon": horizon,
         "split": {part: list(members) for part, members in split.items()},
         "source": json_copy(dict(source or {}), f"{where}: source"),
+        "columns": columns,
+        "discrete_actions": None if discrete_actions is None else [dict(choices) for choices in discrete_actions],
     }
     header = from_plain(Header, content, where)
     check_header(header, names, where)
@@ -228,7 +273,8 @@ def make_header(
 def header_settings(header: Header) -> dict[str, Any]:
     """A header's values as `make_header` and the writer take them."""
     content = as_plain(header)
-    return {field.name: content[field.name] for field in dataclasses.fields(Header) if field.name != "schema"}
+    names = [field.name for field in dataclasses.fields(Header) if field.name != "schema"]
+    return {name: content[name] for name in names if name in content}
 
 
 def _bounds(bounds: ArrayLike, action_dim: int, what: str) -> list[float]:
@@ -251,6 +297,10 @@ def check_header(header: Header, names: Sequence[str], where: str) -> None:
     for dim, (low, high) in enumerate(zip(header.action_low, header.action_high, strict=True)):
         if not low < high:
             raise OmrlError(f"{where}: action_low {low} is not below action_high {high} in dimension {dim}")
+    if header.columns is not None:
+        _check_columns(header.columns, header, where)
+    if header.discrete_actions is not None:
+        _check_choices(header.discrete_actions, header, where)
     if header.horizon is not None and header.horizon < 1:
         raise OmrlError(f"{where}: horizon {header.horizon} must be at least 1 or null")
     for name in names:
@@ -265,6 +315,35 @@ def check_header(header: Header, names: Sequence[str], where: str) -> None:
                 raise OmrlError(f"{where}: split.{part} names task {name!r}, which is missing")
             if count > 1:
                 raise OmrlError(f"{where}: split.{part} names task {name!r} twice")
+
+
+def _check_columns(columns: LoggedColumns, header: Header, where: str) -> None:
+    for part, dims in (("observations", header.observation_dim), ("actions", header.action_dim)):
+        named: tuple[LoggedColumn, ...] = getattr(columns, part)
+        if len(named) != dims:
+            raise OmrlError(f"{where}: columns.{part} describes {len(named)} numbers, but there are {dims}")
+        times = Counter((column.name, column.category) for column in named)
+        if times.total() > len(times):
+            raise OmrlError(f"{where}: columns.{part} names {times.most_common(1)[0][0][0]!r} twice")
+    for column in (*columns.observations, *columns.actions, columns.rewards):
+        if not column.name or not column.name.isprintable():
+            raise OmrlError(f"{where}: {column.name!r} cannot be a column's name, it must be printable and not empty")
+        if column.low > column.high:
+            raise OmrlError(f"{where}: column {column.name!r} goes from {column.low:g} to {column.high:g}")
+
+
+def _check_choices(every: Sequence[Choices], header: Header, where: str) -> None:
+    if len(every) != header.action_dim:
+        dims = header.action_dim
+        raise OmrlError(f"{where}: discrete_actions describes {len(every)} numbers of an action that has {dims}")
+    for choices, low, high in zip(every, header.action_low, header.action_high, strict=True):
+        values = choices.values
+        if len(values) < 2 or any(a >= b for a, b in pairwise(values)):
+            raise OmrlError(f"{where}: the values of discrete actions must be two or more, in ascending order")
+        if values[0] < low or values[-1] > high:
+            raise OmrlError(f"{where}: the discrete actions {values[0]:g} to {values[-1]:g} leave their bounds")
+        if choices.labels is not None and len({*choices.labels}) != len(values):
+            raise OmrlError(f"{where}: discrete_actions must have a label of its own for each value")
 
 
 def _check_entry(entry: TaskEntry, where: str) -> None:
@@ -310,14 +389,16 @@ def json_copy(value: Any, where: str) -> Any:
 def as_plain(value: Any) -> Any:
     """Dataclasses and tuples as dicts and lists."""
     if dataclasses.is_dataclass(value):
-        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        parts = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
+        said = {field: part for field, part in parts.items() if part is not None or not field.metadata.get("optional")}
+        return {field.name: as_plain(part) for field, part in said.items()}
     if isinstance(value, tuple):
         return [as_plain(item) for item in value]
     return value
 
 
 def from_plain(kind: type[T], value: Any, where: str, key: str = "") -> T:
-    """The inverse of `as_plain`: every key must be there, none may be unknown, every type must fit."""
+    """The inverse of `as_plain`: every key must be there (but optional ones), none unknown, every type must fit."""
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):
             raise OmrlError(f"{where}: key {key!r} must be an object, not {_shown(value)}")
@@ -326,10 +407,12 @@ def from_plain(kind: type[T], value: Any, where: str, key: str = "") -> T:
         for name in value:
             if name not in hints:
                 raise OmrlError(f"{where}: key {prefix + name!r} is unknown")
+        optional = {field.name for field in dataclasses.fields(kind) if field.metadata.get("optional")}
         for name in hints:
-            if name not in value:
+            if name not in value and name not in optional:
                 raise OmrlError(f"{where}: key {prefix + name!r} is missing")
-        return kind(**{name: from_plain(hint, value[name], where, prefix + name) for name, hint in hints.items()})
+        there = {name: hint for name, hint in hints.items() if name in value}
+        return kind(**{name: from_plain(hint, value[name], where, prefix + name) for name, hint in there.items()})
     checked: T = _leaf(kind, value, where, key)
     return checked
 
@@ -339,7 +422,7 @@ def _leaf(kind: Any, value: Any, where: str, key: str) -> Any:
     if origin is tuple and isinstance(value, list):
         return tuple(from_plain(arguments[0], item, where, f"{key}[{i}]") for i, item in enumerate(value))
     if origin in (Union, types.UnionType):
-        return None if value is None else _leaf(arguments[0], value, where, key)
+        return None if value is None else from_plain(arguments[0], value, where, key)
     if origin is Literal and value in arguments:
         return value
     if origin is dict and isinstance(value, dict):

@@ -57,6 +57,8 @@ class MetaDatasetWriter:
         family: str | None = None,
         horizon: int | None = None,
         source: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Any] | None = None,
+        discrete_actions: Sequence[Mapping[str, Any]] | None = None,
         force: bool = False,
     ) -> None:
         """Check the header and find what an interrupted writer left; nothing is written yet."""
@@ -74,6 +76,8 @@ class MetaDatasetWriter:
             horizon=horizon,
             split=split,
             source=source,
+            columns=columns,
+            discrete_actions=discrete_actions,
         )
         self._tasks = {task.name: (position, task) for position, task in enumerate(tasks)}
         described = [{"name": t.name, "params": json_copy(dict(t.params), f"task {t.name!r}: params")} for t in tasks]

@@ -47,6 +47,11 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     level = dataset.level(args.level or "mixed")
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
     algorithm = _algorithm(args, hyperparameters, dataset)
+    if dataset.manifest.discrete_actions and not algorithm.discrete_actions:
+        raise OmrlError(
+            f"The actions of {args.data} are discrete, which {args.algorithm} cannot learn; if numbers between them "
+            "make sense, import the logs with --action-kind continuous."
+        )
     dense = [stage.dense_rewards for stage in algorithm.stages(dataset.manifest.varies)]
     if any([algorithm.batch_spec.dense_rewards, *dense]) and "rewards_dense" not in view.rows(0):
         raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")

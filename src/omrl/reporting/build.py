@@ -13,6 +13,7 @@ import numpy as np
 
 from omrl import __version__
 from omrl.data import MetaDataset
+from omrl.data.findings import column_facts, findings
 from omrl.families import FAMILIES
 from omrl.progress import Meter, counted
 from omrl.reporting import figures, tables
@@ -20,6 +21,9 @@ from omrl.reporting.gather import RunFacts
 from omrl.reporting.page import Content, page
 from omrl.reporting.probe import Embedding, Probe, probe
 from omrl.reporting.style import Drawn, finish, style
+
+# More columns than this make a picture that nobody reads.
+MOST_COLUMNS = 24
 
 
 class Names:
@@ -115,6 +119,20 @@ def _compare(content: Content, folder: Path, name: Names) -> None:
         file = name("data", Path(path).name)
         drawing = finish(figures.data_levels(dataset), folder, file, caption)
         content.data.append((path, _about(dataset), drawing, tables.data_levels(dataset, file)))
+        if dataset.family is None:
+            content.own_logs[path] = _own_logs(dataset, folder, name)
+
+
+def _own_logs(dataset: MetaDataset, folder: Path, name: Names) -> tuple[list[str], list[Drawn]]:
+    """What `omrl data validate` notes of somebody's logs, and what one would rather look at."""
+    file = Path(str(dataset.path)).name
+    facts = column_facts(dataset)
+    drawn = [finish(figures.task_rows(dataset), folder, name("rows", file), "Rows of every task.", wide=True)]
+    most = facts if len(facts) <= MOST_COLUMNS else [*facts[: MOST_COLUMNS - 1], facts[-1]]
+    rest = f"; {len(facts) - len(most)} more are not shown" if len(most) < len(facts) else ""
+    caption = f"How often each value was logged: observations blue, actions orange, the reward green{rest}."
+    drawn.append(finish(figures.column_histograms(dataset, most), folder, name("columns", file), caption, wide=True))
+    return findings(dataset), drawn
 
 
 def _grouped(runs: Sequence[RunFacts], key: Callable[[RunFacts], str]) -> list[tuple[str, list[RunFacts]]]:

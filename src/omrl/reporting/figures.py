@@ -10,6 +10,7 @@ import numpy as np
 from omrl.algorithms import about, known_algorithms
 from omrl.behaviour.plots import COLOURS as LEVEL_COLOURS
 from omrl.data import MetaDataset
+from omrl.data.findings import ColumnFacts
 from omrl.embedding import RANDOM_DISTANCE
 from omrl.families.point_robot import GOAL_RADIUS
 from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
@@ -285,6 +286,71 @@ def film_strip(found: Rollouts, seconds_per_step: float) -> Figure:
         what = f"{found.label.split(' (')[0]} {found.values[t]:.2f}"
         name = f"{shortened(found.tasks[t].name, 16)}\n{shortened(what, 20)}\nreturn {found.returns[t]:.0f}"
         grid[row, 0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    return figure
+
+
+def task_rows(dataset: MetaDataset) -> Figure:
+    """How many rows every task has, training and test tasks apart."""
+    entries = dataset.manifest.tasks
+    split = dataset.split
+    # The held-out tasks first, each part from the most rows to the fewest: the short ones stand at the right.
+    figure = new(min(max(2.2 + 0.16 * len(entries), 4.3), 7.4), 2.9)
+    axes = figure.subplots()
+    parts = (("test", COLOURS[1]), ("train", COLOURS[0]), ("in neither", COLOURS[3]))
+    known = {*split["train"], *split["test"]}
+    place, names = 0, []
+    for part, own in parts:
+        members = split.get(part, tuple(entry.name for entry in entries if entry.name not in known))
+        if part == "train":  # a task may be in both
+            members = tuple(name for name in members if name not in split["test"])
+        rows = sorted(((e.rows, e.name) for e in entries if e.name in members), reverse=True)
+        if rows:
+            spots = np.arange(place, place + len(rows))
+            axes.bar(spots, [count for count, _ in rows], color=own, alpha=0.75, label=part)
+            names += [name for _, name in rows]
+            place += len(rows)
+    if len(names) <= 30:
+        axes.set_xticks(range(len(names)), [shortened(name, 14) for name in names], rotation=90)
+    else:
+        axes.set_xticks([])
+    axes.yaxis.set_major_formatter(amounts())
+    axes.set(xlabel="task", ylabel="rows", title="Rows of every task", xlim=(-0.7, len(names) - 0.3))
+    axes.grid(axis="x", visible=False)
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def column_histograms(dataset: MetaDataset, facts: Sequence[ColumnFacts], rows_per_task: int = 2_000) -> Figure:
+    """What values each column takes: observations, actions, and the reward."""
+    columns = 4
+    lines = -(-len(facts) // columns)
+    figure = new(10.8, 0.3 + 1.55 * lines)
+    grid = np.reshape(figure.subplots(lines, columns, squeeze=False), -1)
+    parts = {"observations": COLOURS[0], "actions": COLOURS[1], "rewards": COLOURS[2]}
+    sampled: dict[str, list[np.ndarray[Any, Any]]] = {part: [] for part in parts}
+    for task in dataset.tasks:
+        numbers = dataset.row_numbers(task.name, rows_per_task)
+        rows = dataset.rows(task.name)
+        for part, taken in sampled.items():
+            taken.append(rows[part][numbers].reshape(len(numbers), -1))
+    values = {part: np.concatenate(taken) for part, taken in sampled.items()}
+    at = dict.fromkeys(parts, 0)
+    for axes, fact in zip(grid, facts, strict=False):
+        shown = values[fact.part][:, at[fact.part]]
+        at[fact.part] += 1
+        if fact.values is not None and len(fact.values) <= 12:
+            counts = [np.count_nonzero(shown == np.float32(value)) for value in fact.values]
+            axes.bar(range(len(counts)), counts, color=parts[fact.part], alpha=0.75)
+            axes.set_xlim(min(-0.7, len(counts) / 2 - 2.5), max(len(counts) - 0.3, len(counts) / 2 + 1.5))
+            axes.set_xticks(range(len(counts)), [f"{value:.3g}" for value in fact.values])
+        else:
+            axes.hist(shown, 40, color=parts[fact.part], alpha=0.75)
+            axes.locator_params(axis="x", nbins=4)
+        axes.set_yticks([])
+        axes.set_title(shortened(fact.name if fact.unit is None else f"{fact.name} ({fact.unit})", 30), fontsize=8.5)
+        axes.tick_params(labelsize=7)
+    for axes in grid[len(facts) :]:
+        axes.set_visible(False)
     return figure
 
 

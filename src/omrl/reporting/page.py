@@ -49,6 +49,8 @@ class Content:
     policies: dict[int, Drawn] = field(default_factory=dict)
     data: list[tuple[str, str, Drawn, Table]] = field(default_factory=list)
     """Dataset, what it is, figure, table."""
+    own_logs: dict[str, tuple[list[str], list[Drawn]]] = field(default_factory=dict)
+    """Dataset to what looks odd in it and the figures that show it, for one's own logs."""
 
 
 def page(content: Content) -> str:
@@ -314,6 +316,11 @@ def _data(content: Content) -> str:
         html += f"<h3>{escape(path)}</h3><p class='muted'>{escape(about)} Used by {escape(users)}. Returns are means "
         html += "over a task's episodes; their spread is the standard deviation over tasks.</p>"
         html += f'<div class="blocks"><div>{_table(table)}</div>{_figure(drawn)}</div>'
+        findings, pictures = content.own_logs.get(path, ([], []))
+        if findings:
+            lines = "".join(f"<li>{escape(line)}</li>" for line in findings)
+            html += f"<p>What one should know of it before training on it:</p><ul>{lines}</ul>"
+        html += "".join(map(_figure, pictures))
     return html + "".join(_block(facts, _note(facts.data_note)) for facts in content.runs if facts.dataset is None)
 
 

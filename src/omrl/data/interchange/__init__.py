@@ -26,6 +26,18 @@ def write(dataset: MetaDataset, dst: Path, format: str, force: bool = False) -> 
     import_module(f"{__name__}.{format}").write_dataset(dataset, dst, force)
 
 
+def folder_of(dataset: MetaDataset) -> Path:
+    """Where a dataset lies; another process is to read it there."""
+    if dataset.path is None:
+        raise OmrlError("only a meta-dataset on disk can be exported; save this one first")
+    return dataset.path
+
+
+def size_of(dataset: MetaDataset) -> int:
+    """About how many bytes an export takes."""
+    return sum(entry.bytes for entry in dataset.manifest.tasks)
+
+
 def optional(module: str, extra: str) -> ModuleType:
     """Import a package that one of omrl's extras brings."""
     try:

@@ -22,38 +22,38 @@ from numpy.typing import NDArray
 from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange import optional, refuse_flags
+from omrl.data.interchange import folder_of, optional, refuse_flags, size_of
 from omrl.data.interchange.answers import complete_header, named_tasks
+from omrl.data.interchange.apart import try_hdf5, write_apart
+from omrl.data.interchange.hdf5 import claimed
+from omrl.data.interchange.limits import Limit
 from omrl.data.manifest import Header, TaskEntry, Told, as_plain, entry_from_version_1, from_plain, json_copy
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.families.family import Task
 
 KEY = "omrl"
+# The flags that say of a dataset what Minari does not.
+TAKEN = (
+    *("--action-low", "--action-high", "--varies", "--horizon", "--family", "--task-params"),
+    *("--test-tasks", "--test-fraction", "--seed"),
+)
 
 
 def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     """Write `omrl/NAME/TASK-v0` under the Minari folder `dst`."""
-    minari = optional("minari", "minari")
+    optional("minari", "minari")
     optional("h5py", "minari")
-    manifest = dataset.manifest
-    assert dataset.path is not None
-    group = Path("omrl") / _slug(dataset.path.resolve().name)
+    folder = folder_of(dataset)
+    group = _group(folder)
     target = dst / group
     if target.exists() and not force:
         raise OmrlError(f"{target} exists already; use --force to replace it")
     staging = dst.absolute().parent / f".{dst.absolute().name}.partial"
     shutil.rmtree(staging, ignore_errors=True)
     try:
-        with _datasets_path(staging), warnings.catch_warnings():
-            # Minari warns of every piece of metadata that a dataset does without.
-            warnings.simplefilter("ignore", UserWarning)
-            used: set[str] = set()
-            for position, entry in enumerate(manifest.tasks):
-                slug = _slug(entry.name)
-                slug = slug if slug not in used else f"{slug}-{position}"
-                used.add(slug)
-                _write_task(minari, dataset, position, f"{group.as_posix()}/{slug}-v0")
+        staging.parent.mkdir(parents=True, exist_ok=True)
+        write_apart(f"{__name__}:write_folder", folder, staging, dst, size_of(dataset))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)
         (staging / group).rename(target)
@@ -63,6 +63,26 @@ def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
         raise OmrlError(f"{dst} could not be written: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _group(folder: Path) -> Path:
+    return Path("omrl") / _slug(folder.resolve().name)
+
+
+def write_folder(folder: Path, staging: Path) -> None:
+    """Write the dataset in `folder`, one Minari dataset per task, under a new Minari folder."""
+    import minari
+
+    dataset = MetaDataset.open(folder)
+    with _datasets_path(staging), warnings.catch_warnings():
+        # Minari warns of every piece of metadata that a dataset does without.
+        warnings.simplefilter("ignore", UserWarning)
+        used: set[str] = set()
+        for position, entry in enumerate(dataset.manifest.tasks):
+            slug = _slug(entry.name)
+            slug = slug if slug not in used else f"{slug}-{position}"
+            used.add(slug)
+            _write_task(minari, dataset, position, f"{_group(folder).as_posix()}/{slug}-v0")
 
 
 def _write_task(minari: Any, dataset: MetaDataset, position: int, dataset_id: str) -> None:
@@ -137,7 +157,12 @@ def read_dataset(args: Import) -> MetaDataset:
     found = sorted(path.parent for path in args.src.rglob("metadata.json") if path.parent.name == "data")
     if not found:
         raise OmrlError(f"{args.src} holds no Minari dataset")
+    limit = Limit(args.max_gb)
+    files = sorted(file for path in found for file in path.glob("*.hdf5"))
+    try_hdf5(files, limit)
     try:
+        for file in files:
+            limit.check(file, _claimed(file))
         datasets = [minari.MinariDataset(path) for path in found]
         ours = [dataset for dataset in datasets if KEY in dataset.storage.metadata]
         if not ours:
@@ -148,6 +173,16 @@ def read_dataset(args: Import) -> MetaDataset:
         return _read_ours(args, ours)
     except (OSError, RuntimeError, KeyError, ValueError, AssertionError, TypeError, IndexError) as error:
         raise OmrlError(f"{args.src} cannot be read as Minari datasets: {error}") from error
+
+
+def _claimed(path: Path) -> int:
+    """Bytes that everything in a file of Minari's takes in memory."""
+    import h5py
+
+    found: list[int] = []
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda _, item: found.append(claimed(item)) if isinstance(item, h5py.Dataset) else None)
+    return sum(found)
 
 
 def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
@@ -163,7 +198,7 @@ def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
     missing = set(range(total)) - set(positions)
     if missing or len(positions) != total:
         raise OmrlError(
-            f"{args.src} holds {len(positions)} of the {total} tasks, task number {min(missing)} is missing"
+            f"{args.src} holds {len(positions)} of the {total} tasks of its dataset; give the folder with all of them"
         )
     header = from_plain(Header, about[0], str(args.src))
     order = np.argsort(positions)
@@ -179,6 +214,9 @@ def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
 
 
 def _read_foreign(args: Import, datasets: Sequence[Any]) -> MetaDataset:
+    ignored = [flag for flag in args.described if flag not in TAKEN]
+    if ignored:
+        raise OmrlError(f"Minari datasets say themselves which array is what; leave out {', '.join(ignored)}")
     names = [str(dataset.id) for dataset in datasets]
     for dataset, name in zip(datasets, names, strict=True):
         for part, space in (("observation", dataset.observation_space), ("action", dataset.action_space)):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange.tables import Column, Format, read_tables
+from omrl.data.interchange.limits import Limit
+from omrl.data.interchange.survey import Column
+from omrl.data.interchange.tables import Format, read_tables
 from omrl.errors import OmrlError
 
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -19,32 +24,46 @@ _DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, Runtime
 
 def read_dataset(args: Import) -> MetaDataset:
     """Import npz files."""
-    return read_tables(args, Format((".npz",), _names, _read))
+    return read_tables(args, Format((".npz",), _names, partial(_read, Limit(args.max_gb))))
 
 
 def _names(path: Path) -> list[str]:
     """The arrays' names, from their headers alone."""
-    names = []
+    return [name for name, (shape, _) in _headers(path).items() if shape]  # a scalar is no column
+
+
+def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Shape and bytes of every array."""
+    headers = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
-                    version = np.lib.format.read_magic(file)
-                    read_header = np.lib.format.read_array_header_1_0
-                    if version != (1, 0):
-                        read_header = np.lib.format.read_array_header_2_0
-                    shape, _, dtype = read_header(file)
-                name = member.removesuffix(".npy")
-                if dtype.hasobject:
-                    raise OmrlError(f"{path}: array {name!r} carries pickled objects, which are not read")
-                if shape:  # a scalar is no column
-                    names.append(name)
+                    headers[name] = read_header(file, member.file_size, f"{path}: array {name!r}")
     except _DAMAGE as error:
         raise OmrlError(f"{path} cannot be read as npz: {error}") from error
-    return names
+    return headers
 
 
-def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
+def read_header(file: Any, size: int, where: str) -> tuple[tuple[int, ...], int]:
+    """Shape and bytes that an .npy file of that size claims, refused if it cannot hold them."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise OmrlError(f"{where} carries pickled objects, which are not read")
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed > size - file.tell():
+        raise OmrlError(
+            f"{where} claims {claimed:,} bytes, but {max(size - file.tell(), 0):,} are there: it is damaged"
+        )
+    return tuple(shape), claimed
+
+
+def _read(limit: Limit, path: Path, names: Sequence[str]) -> dict[str, Column]:
+    headers = _headers(path)
+    limit.check(path, sum(headers[name][1] for name in names))
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in names}

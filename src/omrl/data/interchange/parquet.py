@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import numpy as np
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional
-from omrl.data.interchange.tables import Column, Format, read_tables
+from omrl.data.interchange.limits import Limit
+from omrl.data.interchange.survey import Column
+from omrl.data.interchange.tables import Format, read_tables, texts
 from omrl.errors import OmrlError
 
 
 def read_dataset(args: Import) -> MetaDataset:
     """Import parquet files."""
     optional("pyarrow.parquet", "parquet")
-    return read_tables(args, Format((".parquet",), _names, _read))
+    return read_tables(args, Format((".parquet",), _names, partial(_read, Limit(args.max_gb))))
 
 
 def _names(path: Path) -> list[str]:
@@ -35,11 +38,24 @@ def _open(path: Path) -> Any:
         raise OmrlError(f"{path} cannot be read as parquet: {error}") from error
 
 
-def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
+def _claimed(file: Any, names: Sequence[str]) -> int:
+    """Bytes of the values of some columns; those of a text may all be the same one of the file."""
+    about = file.metadata
+    found = 0
+    for group in (about.row_group(i) for i in range(about.num_row_groups)):
+        for column in (group.column(i) for i in range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] in names:
+                found += max(8 * column.num_values, column.total_uncompressed_size)
+    return found
+
+
+def _read(limit: Limit, path: Path, names: Sequence[str]) -> dict[str, Column]:
     import pyarrow
 
     try:
-        table = _open(path).read(columns=list(names))
+        file = _open(path)
+        limit.check(path, _claimed(file, names))
+        table = file.read(columns=list(names))
         return {name: _column(table.column(name).combine_chunks(), name, path) for name in names}
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise OmrlError(f"{path} cannot be read as parquet: {error}") from error
@@ -48,11 +64,11 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Column]:
 def _column(column: Any, name: str, path: Path) -> Column:
     from pyarrow import types
 
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise OmrlError(f"{path}: column {name!r}, row {row}: the value is missing")
     kind = column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise OmrlError(f"{path}: column {name!r}, row {row}: a whole list is missing; write its values as nulls")
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         wrong = lengths != (lengths[0] if len(lengths) else 0)
         if wrong.any():
@@ -62,6 +78,8 @@ def _column(column: Any, name: str, path: Path) -> Column:
     if types.is_dictionary(kind):
         return _column(column.dictionary_decode(), name, path)
     if types.is_string(kind) or types.is_large_string(kind):
-        return np.array(column.to_pylist(), str)
+        return texts([text or "" for text in column.to_pylist()], name, path)
+    if types.is_decimal(kind) or (types.is_boolean(kind) and column.null_count):
+        column = column.cast("float64")
     values: Column = column.to_numpy(zero_copy_only=False)
     return values

@@ -1,47 +1,31 @@
-"""Flat tables, one row per transition: which column is what, episodes, successors. Shared by csv, npz, hdf5, parquet.
-
-Decisions, where a table leaves them open:
-- Without next observations, a row's successor is the next row of its episode. The last row of an episode has none and
-  is dropped, unless it terminates: nothing bootstraps from it, so its own observation stands in.
-- An episode that does not end in a termination ends in a truncation, flagged or not: the log goes no further.
-"""
+"""Flat tables, one row per transition, as one file with a task column or one file per task. Shared by all formats."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omrl.data.arrays import Arrays, Place, episode_starts
+from omrl.data.arrays import Arrays, Place
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange.answers import complete_header, named_tasks
-from omrl.data.manifest import Told
+from omrl.data.interchange import times
+from omrl.data.interchange.answers import chosen_actions, complete_header, named_tasks
+from omrl.data.interchange.columns import WIDE, Columns, describe, find_columns
+from omrl.data.interchange.survey import Column, Survey, is_missing
+from omrl.data.interchange.tidying import Plan, Report, tidy, wide
+from omrl.data.manifest import Choices, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
+from omrl.progress import counted
 
-Column = NDArray[Any]
-
-# The names under which each array is looked for, D4RL's among them. Plain "done" is not: it may mean either flag.
-GUESSES = {
-    "task": ("task", "task_id", "task_name", "tasks"),
-    "episode": ("episode", "episodes", "episode_id", "episode_index", "trajectory", "trajectory_id", "traj", "traj_id"),
-    "step": ("step", "steps", "timestep", "t"),
-    "observations": ("observations", "observation", "obs", "states", "state"),
-    "actions": ("actions", "action", "act"),
-    "rewards": ("rewards", "reward", "rew"),
-    "next_observations": ("next_observations", "next_observation", "next_obs", "next_states", "next_state"),
-    "terminations": ("terminations", "termination", "terminated", "terminals", "terminal"),
-    "truncations": ("truncations", "truncation", "truncated", "timeouts", "timeout"),
-    "policy_step": ("policy_step",),
-    "rewards_dense": ("rewards_dense",),
-}
-WIDE = ("observations", "actions", "next_observations")  # may be spread over columns obs_0, obs_1, ...
+# Characters of a name, a time or a word.
+MAX_TEXT = 1_000
 
 
 @dataclass(frozen=True)
@@ -51,79 +35,192 @@ class Format:
     suffixes: tuple[str, ...]
     names: Callable[[Path], list[str]]
     read: Callable[[Path, Sequence[str]], dict[str, Column]]
+    folders: bool = False
+    """Whether a task is a folder of such files."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The column or columns behind each array; empty where there is none."""
+class Source:
+    """The tasks of one file with a task column, or of a folder with one file per task."""
 
-    task: tuple[str, ...] = ()
-    episode: tuple[str, ...] = ()
-    step: tuple[str, ...] = ()
-    observations: tuple[str, ...] = ()
-    actions: tuple[str, ...] = ()
-    rewards: tuple[str, ...] = ()
-    next_observations: tuple[str, ...] = ()
-    terminations: tuple[str, ...] = ()
-    truncations: tuple[str, ...] = ()
-    policy_step: tuple[str, ...] = ()
-    rewards_dense: tuple[str, ...] = ()
+    def __init__(self, args: Import, file_format: Format) -> None:
+        folder = args.src.is_dir()
+        find = _task_folders if file_format.folders else task_files
+        self._files = find(args.src, file_format.suffixes) if folder else {"": args.src}
+        self._format = file_format
+        self.first = next(iter(self._files.values()))
+        self.columns = find_columns(args, file_format.names(self.first), self.first, needs_task=not folder)
+        self._whole: dict[str, Column] | None = None
+        if not folder:
+            self._whole = _read(file_format, self.first, self.columns)
+            self._groups = _rows_by_task(self._whole[self.columns.task[0]], args, self.columns.task[0])
+        found = list(self._files if folder else self._groups)
+        for name in args.skip_tasks:
+            if name not in found:
+                raise OmrlError(f"{args.src}: there is no task {name!r} to skip")
+        self.names = [name for name in found if name not in args.skip_tasks]
+        if not self.names:
+            raise OmrlError(f"{args.src}: every task is skipped, nothing is left")
 
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """All columns to read, once each."""
-        return tuple(dict.fromkeys(name for part in fields(self) for name in getattr(self, part.name)))
+    def tables(self) -> Iterator[tuple[dict[str, Column], Place]]:
+        """The rows of each task as they lie in its file. It may be called again."""
+        for name in self.names:
+            if self._whole is None:
+                path = self._files[name]
+                yield _read(self._format, path, self.columns), Place(str(path), name)
+            else:
+                rows = self._groups[name]
+                of_task = {column: values[rows] for column, values in self._whole.items()}
+                yield of_task, Place(str(self.first), name, rows)
 
 
-@dataclass
-class Report:
-    """What was done to the rows, counted over all tasks."""
-
-    dropped: int = 0
-    stood_in: int = 0
-    tasks: set[str] = field(default_factory=set)
+def _rows_by_task(values: Column, args: Import, column: str) -> dict[str, NDArray[np.int64]]:
+    """Where each task's rows are, tasks in the order of the file."""
+    known = np.flatnonzero(~is_missing(values))
+    if len(known) < len(values):
+        row = int(np.argmax(is_missing(values)))
+        if args.missing != "drop":
+            raise OmrlError(
+                f"{args.src}: column {column!r}, row {row}: the task is missing; "
+                "mend the file, or say --missing drop to leave such rows out"
+            )
+        print(f"{counted(len(values) - len(known), 'row')} of no task were dropped (the first is row {row})")
+    unique, start, inverse = np.unique(_task_names(values[known]), return_index=True, return_inverse=True)
+    return {str(unique[i]): known[inverse == i] for i in np.argsort(start)}
 
 
 def read_tables(args: Import, file_format: Format) -> MetaDataset:
     """Import one file with a task column, or a folder with one file per task."""
-    files = _task_files(args.src, file_format.suffixes) if args.src.is_dir() else {"": args.src}
-    first = next(iter(files.values()))
-    columns = find_columns(args, file_format.names(first), first, needs_task=not args.src.is_dir())
-    print(f"{first}:\n" + describe(columns))
+    source = Source(args, file_format)
+    columns = source.columns
+    print(f"{source.first}:\n" + describe(columns))
+    survey = Survey(_category_columns(args, columns))
+    for table, place in source.tables():
+        survey.look(table, columns, place)
+    _refuse_missing(args, survey)
+    choices = chosen_actions(args, columns.actions, survey)
+    plan = _plan(args, columns, survey, choices)
 
-    rows_of: Iterator[tuple[str, dict[str, Column], Path, NDArray[np.int64] | None]]
-    if args.src.is_dir():
-        names = list(files)
-        rows_of = ((name, _read(file_format, path, columns), path, None) for name, path in files.items())
-        sample = _read(file_format, first, columns)
-    else:
-        sample = _read(file_format, first, columns)
-        row_tasks = _task_names(sample[columns.task[0]])
-        unique, start, inverse = np.unique(row_tasks, return_index=True, return_inverse=True)
-        order = np.argsort(start)  # tasks in the order of the file
-        names = [str(name) for name in unique[order]]
-        groups = {str(unique[i]): np.flatnonzero(inverse == i) for i in order}
-        rows_of = (
-            (name, {column: values[rows] for column, values in sample.items()}, first, rows)
-            for name, rows in groups.items()
-        )
-    dims = {part: _wide(sample, getattr(columns, part), Place(str(first), "")).shape[1] for part in WIDE[:2]}
-    header = complete_header(args, names, dims["observations"], dims["actions"])
+    sample, place = next(source.tables())
+    dims = {part: wide(sample, getattr(columns, part), plan, place).shape[1] for part in WIDE[:2]}
+    logged = _logged_columns(args, plan, survey)
+    done = _done_to_the_log(plan, survey)
+    header = complete_header(
+        args, source.names, dims["observations"], dims["actions"], columns=logged, done=done, choices=choices
+    )
     report = Report()
 
     def tidied() -> Iterator[tuple[str, Arrays, Told, Place]]:
-        for name, table, path, rows in rows_of:
-            arrays, kept = tidy(table, columns, Place(str(path), name, rows), report)
-            yield name, arrays, Told(), Place(str(path), name, kept if rows is None else rows[kept])
+        for table, place in source.tables():
+            arrays, there = tidy(table, plan, place, report)
+            yield place.task, arrays, Told(), there
 
-    dataset = write_all(args.dir, header, named_tasks(args, names), tidied(), force=args.force)
-    if not columns.next_observations:
-        print(f"next_observations were derived: {report.dropped} rows without a successor were dropped")
-        print(f"{report.stood_in} terminal rows were kept with their own observation as the next one")
+    dataset = write_all(args.dir, header, named_tasks(args, source.names), tidied(), force=args.force)
+    for line in report.lines(plan):
+        print(line)
     return dataset
 
 
-def _task_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+def _plan(args: Import, columns: Columns, survey: Survey, choices: Sequence[Choices] | None) -> Plan:
+    """What is to be done, said aloud; an error where it must be said by somebody else."""
+    gap = args.gap
+    if gap is not None and not columns.time:
+        raise OmrlError("--gap is about times; name their column with --time")
+    if gap is not None and not gap > 0:
+        raise OmrlError(f"--gap is {gap:g} but must be more than 0 seconds")
+    if columns.time:
+        apart = survey.time_between_rows()
+        if gap is None and not columns.episode and len(apart):
+            gap = times.default_gap(apart)
+            rule = f"{times.GAP_STEPS:g} times the median; --gap SECONDS sets it"
+        else:
+            rule = "--gap"
+        if len(apart):
+            print(f"time between rows: {times.histogram(apart, gap or 0.0)}, median {times.duration(np.median(apart))}")
+        if gap is not None:
+            print(f"an episode ends where more than {times.duration(gap)} pass ({rule})")
+    words = {name: tuple(sorted(survey.words.get(observed, ()))) for name, observed in survey.categories.items()}
+    for name, found in words.items():
+        if name in columns.observations:
+            print(f"{name} became {counted(len(found), 'number')}, one for each of {', '.join(found)}")
+    labels = {name: c.labels for name, c in zip(columns.actions, choices or (), strict=False) if c.labels}
+    return Plan(columns, args.missing, gap, args.episode_length, words, labels)
+
+
+def _refuse_missing(args: Import, survey: Survey) -> None:
+    """Until somebody says what to do about missing values, they are an error that names all of them."""
+    if survey.missing and args.missing == "error":
+        places = ", ".join(f"{name} {gone.count:,} (first in {gone.first})" for name, gone in survey.missing.items())
+        total = sum(gone.count for gone in survey.missing.values())
+        raise OmrlError(
+            f"{args.src}: {counted(total, 'value')} {'is' if total == 1 else 'are'} missing: {places}; say "
+            "--missing drop to end an episode before each, or --missing forward to carry the last value on"
+        )
+
+
+def _done_to_the_log(plan: Plan, survey: Survey) -> dict[str, Any]:
+    """What the dataset remembers of it."""
+    done: dict[str, Any] = {}
+    if plan.gap is not None:
+        done["gap_seconds"] = plan.gap
+    if survey.missing:
+        done["missing"] = plan.missing
+        done["missing_values"] = {name: vars(gone) for name, gone in survey.missing.items()}
+    fine = {name: found for name, found in survey.ranges.items() if found.too_fine}
+    if fine:
+        done["too_fine"] = {name: [float(found.low.min()), float(found.high.max())] for name, found in fine.items()}
+    return done
+
+
+def _category_columns(args: Import, columns: Columns) -> dict[str, str]:
+    """The columns of words by --categories, and those of next observations that share their words."""
+    for name in args.categories:
+        if name not in columns.observations:
+            raise OmrlError(f"--categories names {name!r}, which is no column of the observation")
+    after = dict(zip(columns.observations, columns.next_observations, strict=False))
+    pairs = [(name, name) for name in args.categories]
+    return dict(pairs + [(after[name], name) for name in args.categories if name in after])
+
+
+def _logged_columns(args: Import, plan: Plan, survey: Survey) -> dict[str, Any]:
+    """Names, units and ranges, as the manifest keeps them."""
+    units: dict[str, str] = {}
+    known = (*plan.columns.observations, *plan.columns.actions, *plan.columns.rewards)
+    for pair in args.units:
+        name, sign, unit = pair.partition("=")
+        if not sign or not unit:
+            raise OmrlError(f"--units {pair!r} does not say NAME=UNIT, such as pressure=bar")
+        if name not in known:
+            raise OmrlError(f"--units names {name!r}, which is no column of observations, actions or rewards")
+        units[name] = unit
+
+    def of(name: str, after: str | None = None) -> list[dict[str, Any]]:
+        about = {"unit": units.get(name), "category": None}
+        if name in plan.words:
+            return [{"name": name, **about, "category": word, "low": 0.0, "high": 1.0} for word in plan.words[name]]
+        if name in plan.labels:
+            return [{"name": name, **about, "low": 0.0, "high": float(len(plan.labels[name]) - 1)}]
+        if name not in survey.ranges:  # words where numbers belong: the rows will say so
+            return [{"name": name, **about, "low": 0.0, "high": 0.0}]
+        found = survey.ranges[name]
+        low, high = found.low, found.high
+        if after in survey.ranges and survey.ranges[after].low.shape == low.shape:
+            low, high = np.fmin(low, survey.ranges[after].low), np.fmax(high, survey.ranges[after].high)
+        # As 32-bit numbers, which is what rows become; a column of which nothing is there has no range.
+        ends = np.nan_to_num(np.stack([low, high], axis=1)).astype(np.float32).tolist()
+        names = [name] if len(ends) == 1 else [f"{name}[{i}]" for i in range(len(ends))]
+        return [{"name": n, **about, "low": a, "high": b} for n, (a, b) in zip(names, ends, strict=True)]
+
+    columns = plan.columns
+    after = dict(zip(columns.observations, columns.next_observations, strict=False))
+    return {
+        "observations": [one for name in columns.observations for one in of(name, after.get(name))],
+        "actions": [one for name in columns.actions for one in of(name)],
+        "rewards": of(columns.rewards[0])[0],
+    }
+
+
+def task_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+    """The files of a folder by the names of their tasks."""
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
     if not found:
         raise OmrlError(f"{folder} holds no {' or '.join(suffixes)} file")
@@ -135,69 +232,18 @@ def _task_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
     return files
 
 
-def find_columns(args: Import, available: Sequence[str], path: Path, needs_task: bool) -> Columns:
-    """Columns by flag, else by guess; an error that names the flag where one is missing."""
-    found: dict[str, tuple[str, ...]] = {}
-    for part in GUESSES:
-        flag = getattr(args, part)
-        given = flag if isinstance(flag, tuple) else (flag,) if flag is not None else ()
-        if part == "terminations" and given == ("none",):
-            given = ()
-        elif not given:
-            given = _guess(part, available)
-        for name in given:
-            if name not in available:
-                raise OmrlError(f"{path} has no column {name!r}; its columns are {', '.join(available)}")
-        found[part] = given
-    if not needs_task:
-        found["task"] = ()
-    elif not found["task"]:
-        raise OmrlError(f"{path} has no task column; name it with --task, or give a folder with one file per task")
-    for part in ("observations", "actions", "rewards"):
-        if not found[part]:
-            raise OmrlError(f"{path} has no column for the {part}; name it with --{part}")
-    if not found["terminations"] and args.terminations != "none":
+def _task_folders(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+    """The folders that hold such files, by their names; goal_idx2 stands before goal_idx10."""
+
+    def natural(path: Path) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+    found = [path for path in folder.iterdir() if path.is_dir() and any(p.suffix in suffixes for p in path.iterdir())]
+    if not found:
         raise OmrlError(
-            f"{path} has no termination flags; name their column with --terminations COLUMN, "
-            "or say --terminations none if episodes never end by themselves"
+            f"{folder} holds no folder with {' or '.join(suffixes)} files; give the folder above the tasks'"
         )
-    return Columns(**found)
-
-
-def _guess(part: str, available: Sequence[str]) -> tuple[str, ...]:
-    by_lower = {name.lower(): name for name in reversed(available)}
-    for guess in GUESSES[part]:
-        if guess in by_lower:
-            return (by_lower[guess],)
-    if part in WIDE:
-        for guess in GUESSES[part]:
-            numbered = {}
-            for name in available:
-                if match := re.fullmatch(rf"{guess}[_.\[]?(\d+)\]?", name.lower()):
-                    numbered[int(match[1])] = name
-            if numbered:
-                return tuple(numbered[i] for i in sorted(numbered))
-    return ()
-
-
-def describe(columns: Columns) -> str:
-    """The mapping, a line for each array."""
-    absent = {
-        "episode": "an episode ends where a flag is set",
-        "next_observations": "the next row's observation",
-        "terminations": "none: episodes never end by themselves",
-        "truncations": "where an episode ends without termination",
-    }
-    lines = []
-    for part in fields(columns):
-        names: tuple[str, ...] = getattr(columns, part.name)
-        if len(names) > 3:
-            lines.append(f"  {part.name:17} <- {names[0]} ... {names[-1]} ({len(names)} columns)")
-        elif names:
-            lines.append(f"  {part.name:17} <- {', '.join(names)}")
-        elif part.name in absent:
-            lines.append(f"  {part.name:17} <- ({absent[part.name]})")
-    return "\n".join(lines)
+    return {path.name: path for path in sorted(found, key=natural)}
 
 
 def _read(file_format: Format, path: Path, columns: Columns) -> dict[str, Column]:
@@ -214,95 +260,20 @@ def _read(file_format: Format, path: Path, columns: Columns) -> dict[str, Column
             )
         if len(values) != rows:
             raise OmrlError(f"{path}: column {name!r} has {len(values)} rows but {columns.needed[0]!r} has {rows}")
+    for name in columns.time:
+        table[name] = times.to_seconds(table[name], name, path)
     return table
+
+
+def texts(values: Sequence[str], name: str, path: Path) -> Column:
+    """A column of words. One long cell would make all of them as long."""
+    longest = max(range(len(values)), key=lambda row: len(values[row]), default=0)
+    if values and len(values[longest]) > MAX_TEXT:
+        raise OmrlError(f"{path}: column {name!r} holds a text of {len(values[longest]):,} characters; it is no word")
+    return np.array(values, str)
 
 
 def _task_names(values: Column) -> NDArray[Any]:
     if values.dtype.kind == "f" and (values == np.floor(values)).all():
         values = values.astype(np.int64)
     return values.ravel().astype(str)
-
-
-def tidy(table: dict[str, Column], columns: Columns, place: Place, report: Report) -> tuple[Arrays, NDArray[np.int64]]:
-    """One task's arrays from its rows of a table, and which of these rows they are."""
-    arrays = {part: _wide(table, getattr(columns, part), place) for part in WIDE if getattr(columns, part)}
-    n = len(arrays["observations"])
-    if n == 0:
-        raise place.error("observations", "the task is empty")
-    for part in ("rewards", "policy_step", "rewards_dense"):
-        if names := getattr(columns, part):
-            arrays[part] = _wide(table, names, place)[:, 0]
-    term, trunc = (_flags(table, getattr(columns, part), part, n, place) for part in ("terminations", "truncations"))
-    if columns.episode:
-        episode = _episode_numbers(table[columns.episode[0]].ravel(), place)
-    else:
-        ends = term | trunc
-        episode = np.cumsum(np.append(False, ends[:-1]), dtype=np.int64)
-    starts = episode_starts(episode)
-    lengths = np.diff(starts, append=n)
-    last = np.zeros(n, bool)
-    last[starts + lengths - 1] = True
-    if columns.step:
-        step = _wide(table, columns.step, place)[:, 0]
-        wrong = np.append(False, (np.diff(step) != 1) & ~last[:-1])
-        if wrong.any():
-            raise place.error("step", "the rows of the episode are not in order", int(np.argmax(wrong)))
-    kept = np.arange(n)
-    if not columns.next_observations:
-        obs = arrays["observations"]
-        arrays["next_observations"] = np.where(last[:, None], obs, np.roll(obs, -1, axis=0))
-        successor = ~last | term
-        report.dropped += int(n - successor.sum())
-        report.stood_in += int((last & term).sum())
-        # The row before a dropped one becomes the last of its episode.
-        last = np.append(~successor[1:] & ~last[:-1], False) | (last & successor)
-        kept = np.flatnonzero(successor)
-        if not len(kept):
-            raise place.error("next_observations", "no row has a successor, the task is empty")
-    arrays |= {
-        "terminations": term,
-        "truncations": trunc | (last & ~term),
-        "episode": episode,
-        "step": np.arange(n) - np.repeat(starts, lengths),
-    }
-    return {name: values[kept] for name, values in arrays.items()}, kept
-
-
-def _wide(table: dict[str, Column], names: Sequence[str], place: Place) -> Column:
-    """Columns side by side as [rows, dims]."""
-    parts = []
-    for name in names:
-        values = table[name]
-        if values.dtype.kind not in "biuf":
-            raise place.error(
-                name, f"the column holds {values.dtype} values such as {str(values.flat[0])!r}, not numbers"
-            )
-        parts.append(values if values.ndim == 2 else values[:, None])
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-def _flags(table: dict[str, Column], names: Sequence[str], part: str, n: int, place: Place) -> NDArray[np.bool_]:
-    if not names:
-        return np.zeros(n, bool)
-    values = table[names[0]].ravel()
-    if values.dtype.kind not in "biuf":
-        words = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
-        values = np.array([words.get(str(value).strip().lower(), np.nan) for value in values])
-    wrong = (values != 0) & (values != 1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise place.error(part, f"{str(table[names[0]].ravel()[row])!r} is not a truth value", row)
-    return values.astype(bool)
-
-
-def _episode_numbers(values: Column, place: Place) -> NDArray[np.int64]:
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise place.error("episode", "it is not a finite number", int(np.argmin(np.isfinite(values))))
-    limits = np.iinfo(np.int32)
-    if values.dtype.kind in "biuf":
-        fits = (values >= limits.min) & (values <= limits.max) & (values == np.floor(values))
-        if fits.all():
-            return values.astype(np.int64)
-    # Names or large numbers: count them in the order of the log.
-    _, start, inverse = np.unique(values, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(start))[inverse]
