@@ -76,8 +76,8 @@ NOT_RUN = {
     "results/speed/throughput.json": "needs a GPU",
     "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
     "omrl paper run power-law --device cuda --seeds 5": "takes hours",
-    "python benchmarks/tune.py --data data/walker-2d-params --seeds 2 --episodes 4 --json "
-    "results/tuning/tuning.json": "trains for minutes on a GPU",
+    "omrl tune comparisons --data data/walker-2d-params --seeds 2 --episodes 4 --out "
+    "results/tuning/tuned.json": "trains for minutes on a GPU",
 }
 
 BLOCK = re.compile(

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-import tune
 
-from omrl import training
-from omrl.algorithms import read_preset
+from omrl import cli, training
+from omrl.algorithms import get_algorithm, read_preset
+from omrl.algorithms.focal import FOCALConfig
 from omrl.data import MetaDataset
+from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 from omrl.learning import training as learning
 from omrl.runs.run import Run
-from training_helpers import walks
+from omrl.tuning import COMPARISONS, Row, Tune, chosen_rows, read_rows, trying
+from omrl.tuning.trials import populate_trials, together
+from training_helpers import pumps, walks
 
+ROWS = read_rows(Path(COMPARISONS))
 ROOT = Path(__file__).resolve().parents[1]
 
 SIZES = {
@@ -34,11 +39,11 @@ def winds(tmp_path_factory):
     return walks(FAMILIES["point-robot-wind"], tmp_path_factory.mktemp("winds") / "data")
 
 
-def learner(folder, data, algorithm, preset, seeds, **changes):
+def learner(folder, data, row, seeds, **changes):
     """Learners of small networks that have not learnt anything yet."""
-    start = training.Train(algorithm, data, folder, preset=preset)
+    start = training.Train(row.algorithm, data, folder, preset=row.preset)
     train, config = training.starting_point(start)
-    config = replace(config, **SIZES[algorithm], **SMALL, **changes)
+    config = replace(config, **SIZES[row.algorithm], **SMALL, **changes)
     dataset = MetaDataset.open(data)
     train = replace(train, seeds=seeds, level="mixed")
     run = Run.create(folder, learning.run_config(train, config, dataset), {})
@@ -46,38 +51,43 @@ def learner(folder, data, algorithm, preset, seeds, **changes):
 
 
 def test_every_row_has_six_trials_over_two_numbers_and_a_preset_of_equal_length_for_every_family():
-    for algorithm, preset, trials in tune.ROWS.values():
-        assert len({json.dumps(trial) for trial in trials}) == len(trials) == 6
-        assert len(tune.axes(trials)) == 2
-        steps = {read_preset(algorithm, preset, family)["steps"] for family in FAMILIES}
+    for row in ROWS.values():
+        assert len({json.dumps(trial) for trial in row.trials}) == len(row.trials) == 6
+        assert len(row.axes) == 2
+        steps = {read_preset(row.algorithm, row.preset, family)["steps"] for family in FAMILIES}
         assert steps == {20_000}
 
 
 def test_a_choice_on_the_edge_of_what_was_tried_gets_one_more_step_beyond_it():
-    trials = tune.with_rates(tune.grid(alpha=(1.0, 10.0, 100.0), lr=(1e-3, 2e-4)), "actor_lr", "critic_lr")
-    assert tune.axes(trials) == [(("alpha",), [1.0, 10.0, 100.0]), (("actor_lr", "critic_lr"), [2e-4, 1e-3])]
+    row = Row("a", "focal", {"alpha": (1.0, 10.0, 100.0), "actor_lr, critic_lr": (1e-3, 2e-4)})
+    assert row.trials[1] == {"alpha": 1.0, "actor_lr": 2e-4, "critic_lr": 2e-4} and len(row.trials) == 6
     inside = {"alpha": 10.0, "actor_lr": 1e-3, "critic_lr": 1e-3}
-    assert tune.beyond(trials, inside) == [
-        {**inside, "actor_lr": pytest.approx(5e-3), "critic_lr": pytest.approx(5e-3)}
-    ]
+    assert row.beyond(inside) == [{**inside, "actor_lr": pytest.approx(5e-3), "critic_lr": pytest.approx(5e-3)}]
     corner = {"alpha": 100.0, "actor_lr": 2e-4, "critic_lr": 2e-4}
-    assert tune.beyond(trials, corner) == [
+    assert row.beyond(corner) == [
         {**corner, "alpha": pytest.approx(1000.0)},
         {**corner, "actor_lr": pytest.approx(4e-5), "critic_lr": pytest.approx(4e-5)},
     ]
 
 
-@pytest.mark.parametrize("row", [row for row in tune.ROWS if row != "MBML"])
-def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(row, winds, tmp_path):
-    algorithm, preset, trials = tune.ROWS[row]
-    chosen = [trials[0], trials[-1]]
-    varied = learner(tmp_path / "varied", winds, algorithm, preset, len(chosen))
-    tune.vary(varied, chosen, "cpu")
+def test_nothing_lies_beyond_zero_or_a_single_value():
+    row = Row("a", "focal", {"alpha": (0.0, 10.0, 100.0), "beta": (1.0,)})
+    assert row.beyond({"alpha": 0.0, "beta": 1.0}) == []
+
+
+@pytest.mark.parametrize("label", [label for label in ROWS if label != "MBML"])
+def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tmp_path):
+    row = ROWS[label]
+    chosen = [row.trials[0], row.trials[-1]]
+    varied = learner(tmp_path / "varied", winds, row, len(chosen))
+    configs = [replace(varied.hyperparameters, **trial) for trial in chosen]
+    kind = get_algorithm(row.algorithm)
+    varied.algorithm, varied.population = populate_trials(kind, 2, 2, configs, [0, 1], "cpu")
     context = torch.randn(2, 5, 4, 7)
     for _ in range(4):
         varied.population.step(varied._draw)
     for i, trial in enumerate(chosen):
-        alone = learner(tmp_path / str(i), winds, algorithm, preset, len(chosen), **trial)
+        alone = learner(tmp_path / str(i), winds, row, len(chosen), **trial)
         for _ in range(4):
             alone.population.step(alone._draw)
         for name, value in alone.population.params.items():
@@ -88,13 +98,69 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(row, winds, tmp_
         ]
         torch.testing.assert_close(*both)
         # Not a hyperparameter that makes no difference.
-        other = learner(tmp_path / f"not {i}", winds, algorithm, preset, len(chosen), **chosen[1 - i])
+        other = learner(tmp_path / f"not {i}", winds, row, len(chosen), **chosen[1 - i])
         for _ in range(4):
             other.population.step(other._draw)
         moved = [name for name, value in other.population.params.items() if name != "alpha"]
         assert any(
             not torch.allclose(other.population.params[name][i], varied.population.params[name][i]) for name in moved
         )
+
+
+def test_trials_that_change_shapes_are_populations_of_their_own():
+    configs = [FOCALConfig(hidden=(width,), alpha=alpha) for width in (4, 8) for alpha in (1.0, 2.0)]
+    assert together(configs) == [[0, 1], [2, 3]]
+    assert together([FOCALConfig(g_steps=1), FOCALConfig(g_steps=2), FOCALConfig(g_steps=1)]) == [[0, 2], [1]]
+
+
+MINE = """
+[[rows]]
+label = "small"
+algorithm = "focal"
+changes = { hidden = [4], encoder_hidden = [4], batch_size = 4, context_size = 4, regularisation = "none" }
+tried = { beta = [0.5, 2.0] }
+
+[[rows]]
+label = "own"
+algorithm = "nowhere:Nothing"
+tried = { beta = [1.0] }
+"""
+
+
+def test_the_command_tries_a_file_on_logs_without_a_simulator_and_keeps_what_is_there(tmp_path, monkeypatch, capsys):
+    pumps(tmp_path / "pumps", tasks=8)
+    (tmp_path / "mine.toml").write_text(MINE)
+    words = ["tune", str(tmp_path / "mine.toml"), "--data", str(tmp_path / "pumps"), "--out", str(tmp_path / "t.json")]
+    how = ["--steps", "3", "--seeds", "2", "--device", "cpu", "--rows", "small"]
+    (tmp_path / "t.json").write_text('[{"family": "pumps", "row": "other", "return": 1}]')
+    monkeypatch.setattr(sys, "argv", ["omrl", *words, *how])
+    cli.main()
+    other, *found = json.loads((tmp_path / "t.json").read_text())
+    assert other["row"] == "other" and [one["trial"]["beta"] for one in found[:2]] == [0.5, 2.0]
+    # The best lies on an edge, and one step beyond it has as many learners as all before.
+    assert [one["seeds"] for one in found] == [2, 2, 4] and found[2]["trial"]["beta"] in (0.125, 8.0)
+    assert all(one["return"] < 0 and one["held_out"] == 1 and one["alive"] for one in found)
+    assert "best of 3" in capsys.readouterr().out
+    with pytest.raises(OmrlError, match="whose code would run: --trust nowhere:Nothing"):
+        chosen_rows(Tune(tmp_path / "mine.toml", tmp_path, tmp_path))
+    with pytest.raises(OmrlError, match="has no row 'smal'"):
+        chosen_rows(Tune(tmp_path / "mine.toml", tmp_path, tmp_path, rows=("smal",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rows = 3", r"a list of \[\[rows\]\]"),
+        ("[[rows]]\nlabel = 'a'\nalgorithm = 'focal'\ntried = {}", "a tries nothing"),
+        ("[[rows]]\nlabel = 'a'\nalgorithm = 'focal'\ntried = { beta = ['x'] }", "must be a number"),
+        ("[[rows", "cannot be read as TOML"),
+    ],
+)
+def test_a_file_that_is_no_list_of_trials_is_one_sentence(tmp_path, text, message):
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(OmrlError, match=message) as error:
+        read_rows(tmp_path / "bad.toml")
+    assert "bad.toml" in str(error.value)
 
 
 def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
@@ -108,17 +174,17 @@ def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
 
     learnt = []
 
-    def once(stages, run, *rest, learn=tune.learn_stages):
+    def once(stages, run, *rest, learn=trying.learn_stages):
         found = learn(stages, run, *rest)
         learnt.append({name: len(value) for name, value in found.items()})
         return found
 
     monkeypatch.setattr(training, "starting_point", small)
-    monkeypatch.setattr(tune, "learn_stages", once)
-    found = tune.measure(tune.Args(winds, Path(), steps=2, episodes=1, device="cpu"), "MBML")
-    tried = tune.ROWS["MBML"][2]
+    monkeypatch.setattr(trying, "learn_stages", once)
+    row = ROWS["MBML"]
+    found = trying.measure(Tune(Path(COMPARISONS), winds, Path(), steps=2, episodes=1, device="cpu"), row)
     best = max(found[:6], key=lambda one: one["return"])["trial"]
-    assert [one["trial"] for one in found] == [*tried, *tune.beyond(tried, best)]
+    assert [one["trial"] for one in found] == [*row.trials, *row.beyond(best)]
     assert len({one["return"] for one in found}) == len(found) > 6 and {one["held_out"] for one in found} == {3}
     assert {one["seeds"] for one in found[6:]} == {6 // len(found[6:])}
     (one_run,) = learnt
@@ -137,8 +203,3 @@ def test_all_rows_of_a_family_had_as_many_trials():
     first = published("tuning")
     assert set(first) == {(family, row) for family, _ in first for _, row in first}
     assert {len(trials) for trials in first.values()} == {6}
-
-
-def test_nothing_lies_beyond_zero():
-    trials = tune.grid(alpha=(0.0, 10.0, 100.0), actor_lr=(1e-3, 3e-4, 1e-4))
-    assert tune.beyond(trials, {"alpha": 0.0, "actor_lr": 3e-4}) == []

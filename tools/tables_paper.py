@@ -162,7 +162,7 @@ def tried(trial: Any) -> dict[str, float]:
 
 
 def tuning(figures: Any) -> str:
-    """The best of the trials of every row (benchmarks/tune.py)."""
+    """The best of the trials of every row (omrl tune)."""
     groups: dict[tuple[str, str], list[Any]] = {}
     for one in figures:
         groups.setdefault((one["family"], one["row"]), []).append(one)

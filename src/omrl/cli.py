@@ -25,6 +25,7 @@ from omrl.quickstart import Quickstart
 from omrl.reporting import Report
 from omrl.studies import Paper, Study
 from omrl.training import Train
+from omrl.tuning import Tune
 
 FLAGS = (OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff)
 # What a user can mend about a path: a full disk, no permission, a file where a folder should be, too long a name.
@@ -73,6 +74,7 @@ Command = (
     | Annotated[Report, subcommand("report")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Study, subcommand("study")]
+    | Annotated[Tune, subcommand("tune")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Quickstart, subcommand("quickstart")]
 )
@@ -111,6 +113,10 @@ def run(command: Command) -> None:
             from omrl.studies import run as study
 
             study(command)
+        case Tune():
+            from omrl.tuning import run as tune
+
+            tune(command)
         case Bench():
             from omrl.bench import run as bench
 
