@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -189,6 +189,8 @@ def _read(file: Path | None) -> Study:
     if not isinstance(named, dict) or not named or not all(isinstance(one, dict) for one in named.values()):
         raise OmrlError(f"{where} has no table [experiment.NAME]: it is not a study.")
     found = {name: _experiment(name, named, where) for name in named}
+    if file is not None:
+        found = {name: _placed(one, file.parent) for name, one in found.items()}
     scales = {name: read(Scale, _tabled(values, where), where) for name, values in table.get("scale", {}).items()}
     usual = read_study() if file is not None else None
     return Study(
@@ -210,6 +212,12 @@ def _experiment(name: str, named: Mapping[str, Any], where: object) -> Experimen
             raise OmrlError(f"{where}: {name}.{key} must be a list of tables.")
         own[key] = tuple(read(kind, _tabled(part, where), f"{where}, {name}.{key}") for part in parts)
     return read(Experiment, {"name": name, **own}, f"{where}, {name}")
+
+
+def _placed(experiment: Experiment, beside: Path) -> Experiment:
+    """With data that lies beside the study's file found there."""
+    found = (replace(one, path=str(beside / one.path)) if one.path else one for one in experiment.data)
+    return replace(experiment, data=tuple(found))
 
 
 def _tabled(values: Any, where: object) -> Mapping[str, Any]:

@@ -43,7 +43,6 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
     study = read_study(args.file)
     _trusted(study, args.trust)
     chosen = list(study.experiments.values()) if args.name == ALL else [study.get(args.name)]
-    chosen = [_placed(experiment, study) for experiment in chosen]
     scale = study.scales[args.scale]
     for name in ("seeds", "at_once"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
@@ -64,13 +63,6 @@ def _trusted(study: Study, trust: Sequence[str]) -> None:
     for name in study.own_code():
         if name not in trust:
             raise OmrlError(f"{study.file} names the algorithm {name}, whose code would run: --trust {name} allows it.")
-
-
-def _placed(experiment: Experiment, study: Study) -> Experiment:
-    """With data that lies beside the study's file found there."""
-    beside = study.file.parent if study.file else Path()
-    found = tuple(replace(one, path=str(beside / one.path)) if one.path else one for one in experiment.data)
-    return replace(experiment, data=found)
 
 
 def _finish(

@@ -8,6 +8,8 @@ from typing import Any
 
 from omrl import training
 from omrl.algorithms import about, read_preset
+from omrl.data import MetaDataset
+from omrl.errors import OmrlError
 from omrl.families import get_family
 from omrl.studies.definitions import Data, Experiment, Row, Scale
 
@@ -107,11 +109,22 @@ def _frozen(changes: Mapping[str, Any]) -> Changes:
     return tuple((key, tuple(v) if isinstance(v, list) else v) for key, v in sorted(changes.items()))
 
 
+def _preset(job: Job) -> Mapping[str, Any]:
+    """What the job's preset says; of data that cannot be opened yet, nothing."""
+    family = job.source.family
+    if job.source.path is not None:
+        try:
+            family = MetaDataset.open(job.source.path).family
+        except OmrlError:
+            return {}
+    return read_preset(job.algorithm, job.preset, family)
+
+
 def updates(job: Job) -> int:
     """Updates of each seed in meta-training."""
     if job.steps is not None:
         return job.steps
-    found: int = read_preset(job.algorithm, job.preset, job.source.family).get("steps", training.Train.steps)
+    found: int = _preset(job).get("steps", training.Train.steps)
     return found
 
 
@@ -127,7 +140,7 @@ def minutes(all_jobs: Iterable[Job], scale: str, around: float) -> float:
         cost = about(job.algorithm, "cost").get(scale, UNKNOWN_COST)
         milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
         if "stage" in cost:
-            values = {**read_preset(job.algorithm, job.preset, job.source.family), **dict(job.changes)}
+            values = {**_preset(job), **dict(job.changes)}
             tasks = job.source.tasks or training_tasks(job.source)
             milliseconds += values["teacher_steps"] * job.seeds * tasks * cost["stage"]
         total += milliseconds / 60_000 + around
