@@ -25,8 +25,9 @@ def drawn(monkeypatch, experiment, note=NOTE, end=300_000, points=12) -> dict[st
     for data in experiment.data:
         for row in experiment.rows:
             curves = {name: Curve(at, at, rng.normal(size=(2, points))) for name in ("return", "q")}
-            facts, cell = SimpleNamespace(curves=curves), SimpleNamespace(title=data.title, row=row)
-            outcomes.append(SimpleNamespace(cell=cell, facts=facts, run=Path(data.title, row.label)))
+            facts, cell = SimpleNamespace(curves=curves), SimpleNamespace(title=data.title, row=row, data=data)
+            mean = {"mean": {"low": 1.0, "value": 2.0, "high": 4.0}}
+            outcomes.append(SimpleNamespace(cell=cell, facts=facts, run=Path(data.title, row.label), summary=mean))
     z = rng.normal(size=(5, 6, 3))
     seen = SimpleNamespace(values=np.arange(5.0), z=z, axes=z.reshape(-1, 3), flat=z.reshape(-1, 3)[:, :2])
     monkeypatch.setattr(drawing, "finish", lambda figure, folder, name, caption: found.setdefault(name, figure))
@@ -44,7 +45,9 @@ def test_note_legend_and_panels_lie_apart_and_inside(name, monkeypatch):
     for kind, figure in found.items():
         note = figure._suptitle
         assert " ".join(note.get_text().split()) == NOTE
-        assert [legend.get_texts() != [] for legend in figure.legends] == ([True] if kind in CURVES else [])
+        assert [legend.get_texts() != [] for legend in figure.legends] == (
+            [True] if kind in (*CURVES, "breadth") else []
+        )
         boxes = [part.get_window_extent() for part in (note, *figure.legends)]
         if kind != "embedding-3d":  # its box is that of the cube's corners, which nothing is drawn in
             boxes += [axes.get_tightbbox() for axes in figure.axes]
@@ -82,3 +85,14 @@ def test_rows_of_the_comparisons_look_the_same_in_every_figure():
     assert drawing.places(get_experiment("comparison-ant-fwd-back")) == [0, 1, 2, 3, 4]
     assert drawing.places(get_experiment("dml-vs-bellman")) == [0, 3, 1, 2]
     assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]
+
+
+def test_the_figure_of_breadths_has_every_row_at_every_breadth(monkeypatch):
+    experiment = experiments()["breadth"]
+    axes = drawn(monkeypatch, experiment)["breadth"].axes[0]
+    widths = [data.action_std for data in experiment.data]
+    assert [box.get_label() for box in axes.containers] == [row.label for row in experiment.rows]
+    for box in axes.containers:
+        line, _, bars = box.lines
+        assert line.get_xdata().tolist() == sorted(widths) and set(line.get_ydata()) == {2.0}
+        assert [segment[:, 1].tolist() for segment in bars[0].get_segments()] == [[1.0, 4.0]] * len(widths)

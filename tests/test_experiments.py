@@ -52,6 +52,7 @@ NAMES = [
     "distribution-shift",
     "q-divergence",
     "dml-vs-bellman",
+    "breadth",
 ]
 SCALES = ("full", "small")
 
@@ -63,7 +64,7 @@ def test_every_experiment_is_there():
     assert sorted(experiments()) == sorted(NAMES)
     for name, experiment in experiments().items():
         assert experiment.rows and experiment.data and experiment.claims and experiment.figures and experiment.tables
-        assert experiment.name == name and experiment.title and experiment.paper
+        assert experiment.name == name and experiment.title and (experiment.paper or name == "breadth")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -318,6 +319,23 @@ def test_a_claim_is_judged_on_all_data_by_each_pair_of_its_rows():
     ]
     (found,) = judge([claim], [*ahead, *behind])
     assert [one["verdict"] for one in found["comparisons"]] == [HOLDS, DOES_NOT] and found["verdict"] == DOES_NOT
+
+
+def test_a_claim_may_be_about_one_data_set():
+    rows = [
+        Scored(
+            Data("sparse-point-robot", action_std=std),
+            f"std {std}",
+            label,
+            {"return": np.array([[v], [v + 1.0]])},
+            None,
+        )
+        for std in (0.1, 0.6)
+        for label, v in (("A", 9), ("B", 0))
+    ]
+    about = ("sparse-point-robot, action std 0.6",)
+    (found,) = judge([Claim("A is best.", "return", ("A",), ("B",), "ours", on=about)], rows)
+    assert [one["data"] for one in found["comparisons"]] == ["std 0.6"]
 
 
 def test_a_claim_on_one_split_leaves_out_the_others():

@@ -134,7 +134,7 @@ def overview(file: Path | None = None) -> list[tuple[str, ...]]:
         lines.append(
             (
                 experiment.name,
-                experiment.paper,
+                experiment.paper or "ours",
                 "; ".join(data.title for data in experiment.data),
                 "; ".join(row.label for row in experiment.rows),
                 str(len(full)),
@@ -152,7 +152,7 @@ def print_list(file: Path | None = None) -> None:
     from rich.table import Column, Table
 
     # A pipe has no width to fit: there, every experiment stays on its line.
-    console = Console(width=None if sys.stdout.isatty() else 320)
+    console = Console(width=None if sys.stdout.isatty() else 500)
     # The name is what `omrl paper run` takes, and is never cut; a narrow terminal has no room for the longest columns.
     shown = [i for i, name in enumerate(COLUMNS) if console.width >= WIDE or name not in ("data", "rows", "updates")]
     table = Table(*(Column(COLUMNS[i], no_wrap=i == 0) for i in shown))

@@ -21,7 +21,7 @@ from omrl.errors import OmrlError, did_you_mean
 from omrl.families import FAMILIES, get_family
 from omrl.schema import AtLeastOne, NotNegative, read, settings
 
-Figure = Literal["return", "return-log", "q", "embedding", "embedding-pca", "embedding-3d", "levels"]
+Figure = Literal["return", "return-log", "q", "breadth", "embedding", "embedding-pca", "embedding-3d", "levels"]
 Tabled = Literal["returns", "embedding", "shift", "q"]
 Metric = Literal["return", "esr", "identification", "q_growth", "action_error"]
 Words = Annotated[tuple[str, ...], Field(strict=False)]
@@ -83,11 +83,14 @@ class Claim:
     """Who says so: the paper, or we do, of rows and data that it does not have."""
     split: str | None = None
     """Of data with several splits, the one that it is about; all of them if left out."""
+    on: Words = ()
+    """The data that it is about, by title; all of it if left out."""
 
     @property
     def comparison(self) -> str:
         """In words."""
         where = f", {self.split} split" if self.split else ""
+        where += f", {'; '.join(self.on)}" if self.on else ""
         return f"{self.metric}{where}: {' and '.join(self.better)} minus each of {'; '.join(self.worse)} > 0"
 
 
@@ -116,6 +119,7 @@ class Experiment:
         known: list[tuple[str, Sequence[str], Sequence[str]]] = [
             ("algorithm", [row.algorithm for row in self.rows if ":" not in row.algorithm], list(names)),
             ("split", [claim.split for claim in self.claims if claim.split], splits),
+            ("data set", [title for claim in self.claims for title in claim.on], [data.title for data in self.data]),
             ("row", [label for claim in self.claims for label in (*claim.better, *claim.worse)], labels),
             ("level", [level for row in self.rows for level in (row.level, row.context_level) if level], LEVELS),
         ]

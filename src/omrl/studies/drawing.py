@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ def draw(
             figure: Figure | None
             if kind in ("return", "return-log", "q"):
                 figure = curves(experiment, outcomes, kind)
+            elif kind == "breadth":
+                figure = breadth(experiment, outcomes)
             elif kind == "levels":
                 figure = levels(outcomes[0].facts.dataset)
             else:
@@ -96,6 +99,31 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
     lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
     if lines:
         figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=across)
+    return figure
+
+
+def breadth(experiment: Experiment, outcomes: Sequence[Outcome]) -> Figure:
+    """Returns over the breadth of the logged actions, with their 95 % intervals: who wins at which."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    figure, looks = new(5.2, 3.4), places(experiment)
+    axes = figure.subplots()
+    for index, row in enumerate(experiment.rows):
+        own = {one.cell.data.action_std: one.summary["mean"] for one in outcomes if one.cell.row == row}
+        found = sorted(((width, mean) for width, mean in own.items() if width is not None), key=itemgetter(0))
+        widths, value = [width for width, _ in found], np.array([mean["value"] for _, mean in found])
+        # One seed has no interval.
+        ends = [[mean[end] if mean[end] is not None else mean["value"] for _, mean in found] for end in ("low", "high")]
+        around = np.abs(np.array(ends) - value)
+        look = {"color": colour(looks[index]), "ls": dash(looks[index])}
+        axes.errorbar(widths, value, around, **look, marker="o", markersize=4, capsize=2.5, label=row.label)
+    ticks = sorted({outcome.cell.data.action_std for outcome in outcomes if outcome.cell.data.action_std})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set(xlabel="standard deviation of the logged actions before tanh", ylabel="mean return on test tasks")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

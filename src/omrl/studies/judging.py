@@ -156,7 +156,10 @@ def judge(claims: Sequence[Claim], rows: Sequence[Scored]) -> list[dict[str, Any
 
 
 def _judged(claim: Claim, rows: Sequence[Scored]) -> dict[str, Any]:
-    by_key = {(row.title, row.label): row for row in rows if claim.split in (None, row.data.split)}
+    meant = [
+        row for row in rows if claim.split in (None, row.data.split) and (not claim.on or row.data.title in claim.on)
+    ]
+    by_key = {(row.title, row.label): row for row in meant}
     titles = dict.fromkeys(title for title, _ in by_key)
     pairs = [
         (by_key[title, better], by_key[title, worse])
