@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test test-min quickstart experiments format lint docs wheelhouse clean
+.PHONY: test test-all test-min quickstart experiments format lint docs wheelhouse clean
 
 $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
@@ -13,8 +13,13 @@ $(READY): pyproject.toml constraints.txt
 	sh tools/chromium.sh
 	touch $(READY)
 
+# Every mechanism, in a few minutes.
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not thorough"
+
+# The rest, which takes longer: all pages of the documentation, the report in a browser, whole experiments.
+test-all: $(READY)
+	$(BIN)/python -m pytest -n 2 -m thorough
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,7 +135,12 @@ def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def tiered(page: Path) -> Any:
+    """The first page that people read is run with every test, the others with the longer ones."""
+    return page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.thorough)
+
+
+@pytest.mark.parametrize("page", map(tiered, PAGES), ids=IDS)
 def test_code_of_page_runs(page: Path, tmp_path: Path) -> None:
     policies = ROOT / "policies"
     if policies.is_dir():
@@ -209,6 +215,7 @@ def test_site_shows_every_page() -> None:
     assert sorted(shown) == sorted(str(page.relative_to(DOCS)) for page in PAGES[1:])
 
 
+@pytest.mark.thorough
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("zensical", reason="the site is built by Zensical: pip install 'omrl[docs]'")
     for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):

@@ -452,6 +452,7 @@ def execute_tiny(name, out, data, **options):
     return found
 
 
+@pytest.mark.thorough
 def test_an_experiment_from_data_to_verdict(tiny, robots, tmp_path, capsys, monkeypatch):
     results = execute_tiny("comparison-point-robot-wind", tmp_path, robots)
     folder = tmp_path / "comparison-point-robot-wind"
@@ -523,6 +524,7 @@ def test_a_run_of_which_no_seed_is_left_is_an_outcome_too(robots, tmp_path, caps
     assert summary["stopped"] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("omrl.studies.execute._page", lambda *_: {})
     if not (POLICIES / "sparse-point-robot").is_dir():
@@ -539,6 +541,7 @@ def test_an_experiment_whose_rows_share_runs(tiny, tmp_path, monkeypatch):
     assert [claim["metric"] for claim in results["claims"]] == ["return", "return"]
 
 
+@pytest.mark.thorough
 def test_runs_trained_at_once_are_those_trained_one_after_the_other(tiny, robots, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("omrl.studies.execute._page", lambda *_: {})
     whole = get_experiment("comparison-point-robot-wind")
@@ -554,6 +557,7 @@ def test_runs_trained_at_once_are_those_trained_one_after_the_other(tiny, robots
         execute_tiny("two", tmp_path / "a", robots, at_once=0)
 
 
+@pytest.mark.thorough
 def test_all_experiments_share_their_runs(tiny, robots, tmp_path, capsys, monkeypatch):
     from omrl.studies.execute import execute
 
@@ -572,6 +576,7 @@ def test_all_experiments_share_their_runs(tiny, robots, tmp_path, capsys, monkey
         assert json.loads((tmp_path / name / "results.json").read_text())["experiment"] == name
 
 
+@pytest.mark.thorough
 def test_where_a_run_fails_the_experiments_without_it_are_finished(tiny, robots, tmp_path, monkeypatch):
     from omrl.studies import execute, running
 

@@ -14,6 +14,8 @@ import pytest
 from omrl.families import FAMILIES
 from training_helpers import walks
 
+pytestmark = pytest.mark.thorough
+
 PLUGIN = Path(__file__).parent / "plugin"
 TOGETHER = ["--seeds", "2", "--steps", "6", "--width", "4", "--batch-size", "4", "--context-size", "3"]
 

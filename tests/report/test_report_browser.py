@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:
     pytest.skip("there is no Chromium here: sh tools/chromium.sh installs it", allow_module_level=True)
