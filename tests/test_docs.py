@@ -140,7 +140,7 @@ def tiered(page: Path) -> Any:
     return page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.thorough)
 
 
-@pytest.mark.parametrize("page", map(tiered, PAGES), ids=IDS)
+@pytest.mark.parametrize("page", [tiered(page) for page in PAGES], ids=IDS)
 def test_code_of_page_runs(page: Path, tmp_path: Path) -> None:
     policies = ROOT / "policies"
     if policies.is_dir():

@@ -52,6 +52,12 @@ def test_it_is_short():
     assert len(shown().splitlines()) < 100
 
 
+def test_another_representation_loss_is_one_short_file():
+    """A successor of FOCAL, whose control and presets it keeps."""
+    code = re.search(r"<!-- save as: foretelling.py -->\n```python\n(.*?)^```$", PAGE.read_text(), re.S | re.M)[1]
+    assert 0 < len(code.splitlines()) < 60
+
+
 def test_it_learns(run):
     rows = [row for row in metrics(run.folder) if row["name"] == "cloning_loss"]
     assert [row["step"] for row in rows[::2]] == [str(step) for step in range(50, 401, 50)]
