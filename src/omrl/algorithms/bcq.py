@@ -123,9 +123,9 @@ def L_critic(nets: nn.Module, params: Params, state: Tensor, act: Tensor, target
 
 def L_actor(nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     """Minus the first critic's value of a perturbed candidate, which moves the perturbation alone; and that value."""
-    fixed, still = detached(params), state.detach()
-    acts, states = generate(nets, fixed, params, still, latent.unsqueeze(-2), limit)
-    value = twin_q(nets, fixed, states, acts)[0].mean()
+    detached_params, detached_state = detached(params), state.detach()
+    acts, states = generate(nets, detached_params, params, detached_state, latent.unsqueeze(-2), limit)
+    value = twin_q(nets, detached_params, states, acts)[0].mean()
     return -value, value
 
 

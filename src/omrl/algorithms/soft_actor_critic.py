@@ -176,36 +176,36 @@ class SoftActorCritic(Algorithm[C]):
 
     def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
         """FOCAL's Eqn 27: squared Bellman error; with the value penalty the target pays for straying at s' too."""
-        config, fixed = self.config, detached(params)
-        still = z.detach()
-        policy = self.policy(fixed, batch["next_obs"], still)
+        config, detached_params = self.config, detached(params)
+        detached_z = z.detach()
+        policy = self.policy(detached_params, batch["next_obs"], detached_z)
         next_act, next_log_prob = squashed_gaussian(policy, noise["next_act"])
-        value = self.q(targets, batch["next_obs"], still, next_act).amin(0) - next_log_prob
-        counted = torch.ones_like(value)
+        value = self.q(targets, batch["next_obs"], detached_z, next_act).amin(0) - next_log_prob
+        weight = torch.ones_like(value)
         if config.regularisation == "value":
             data_act = batch["next_act"] if self.regulariser.reads_actions else next_act
-            divergence = self.D(fixed, batch["next_obs"], still, policy, next_act, data_act)
-            value = value - self._alpha(fixed) * divergence
+            divergence = self.D(detached_params, batch["next_obs"], detached_z, policy, next_act, data_act)
+            value = value - self._alpha(detached_params) * divergence
             if self.regulariser.reads_actions:
                 # The behaviour's action at s' is the next logged one; rows without it are left out.
-                counted = torch.maximum(batch["has_next"], batch["term"])
+                weight = torch.maximum(batch["has_next"], batch["term"])
         target = config.reward_scale * task_reward(config, batch) + config.gamma * (1.0 - batch["term"]) * value
         error = self.q(params, batch["obs"], z, batch["act"]) - target.detach()
-        return (error.square() * counted).sum((-1, -2)).sum() / counted.sum().clamp(min=1.0)
+        return (error.square() * weight).sum((-1, -2)).sum() / weight.sum().clamp(min=1.0)
 
     def L_actor(self, params: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:
         """FOCAL's Eqn 28: value and entropy of the policy's own actions, minus what it pays for straying."""
-        fixed, still = detached(params), z.detach()
-        policy = self.policy(params, batch["obs"], still)
+        detached_params, detached_z = detached(params), z.detach()
+        policy = self.policy(params, batch["obs"], detached_z)
         act, log_prob = squashed_gaussian(policy, noise["act"])
-        value = self.q(fixed, batch["obs"], still, act).amin(0)
-        counts = (fixed["clock"] >= self.config.warm_up).to(value) if self.config.warm_up else 1.0
+        value = self.q(detached_params, batch["obs"], detached_z, act).amin(0)
+        counts = (detached_params["clock"] >= self.config.warm_up).to(value) if self.config.warm_up else 1.0
         loss = (log_prob - counts * value).mean()
         info = {"act": act.detach(), "q": value.mean(), "entropy": -log_prob.mean()}
         info |= saturated(info["act"], batch["act"])
         if self.regularised:
-            info["divergence"] = self.D(fixed, batch["obs"], still, policy, act, batch["act"]).mean()
-            loss = loss + self._alpha(fixed) * info["divergence"]
+            info["divergence"] = self.D(detached_params, batch["obs"], detached_z, policy, act, batch["act"]).mean()
+            loss = loss + self._alpha(detached_params) * info["divergence"]
         return loss, info
 
     def _alpha(self, params: Params) -> Tensor:
@@ -234,9 +234,9 @@ class SoftActorCritic(Algorithm[C]):
 
     def g_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """A step of the discriminator alone, on a batch of its own."""
-        fixed = detached({name: value for name, value in params.items() if not name.startswith("g.")})
-        z = per_row(self.z_of(fixed, batch, noise), batch)
-        act, _ = squashed_gaussian(self.policy(fixed, batch["obs"], z), noise["act"])
+        detached_params = detached({name: value for name, value in params.items() if not name.startswith("g.")})
+        z = per_row(self.z_of(detached_params, batch, noise), batch)
+        act, _ = squashed_gaussian(self.policy(detached_params, batch["obs"], z), noise["act"])
         return self.L_g(params, batch, z, act, noise), {}
 
     def L_control(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:

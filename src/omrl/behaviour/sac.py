@@ -48,19 +48,22 @@ class SAC:
 
     def critic_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """Squared Bellman error against the smaller target critic, entropy included."""
-        fixed = detached(params)
-        next_act, next_log_prob = self.act(fixed, batch["next_obs"], noise["next_act"])
-        next_q = self.q(targets, batch["next_obs"], next_act).amin(0) - fixed["log_temperature"].exp() * next_log_prob
+        detached_params = detached(params)
+        next_act, next_log_prob = self.act(detached_params, batch["next_obs"], noise["next_act"])
+        next_q = (
+            self.q(targets, batch["next_obs"], next_act).amin(0)
+            - detached_params["log_temperature"].exp() * next_log_prob
+        )
         target = self.config.reward_scale * batch["rew"] + self.config.gamma * (1.0 - batch["term"]) * next_q
         q = self.q(params, batch["obs"], batch["act"])
         return (q - target.detach()).square().mean(-1).sum(), {"q": q.mean()}
 
     def actor_loss(self, params: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Tensor]:
         """Entropy-regularised value of the actor's own actions; also returns their log-densities."""
-        fixed = detached(params)
+        detached_params = detached(params)
         act, log_prob = self.act(params, batch["obs"], noise["act"])
-        value = self.q(fixed, batch["obs"], act).amin(0)
-        return (fixed["log_temperature"].exp() * log_prob - value).mean(), log_prob
+        value = self.q(detached_params, batch["obs"], act).amin(0)
+        return (detached_params["log_temperature"].exp() * log_prob - value).mean(), log_prob
 
     def temperature_loss(self, params: Params, log_prob: Tensor, act_dim: int) -> Tensor:
         """Raises the temperature while the entropy is under its target."""
