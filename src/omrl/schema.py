@@ -103,7 +103,7 @@ def settings(cls: type[T]) -> type[T]:
     @wraps(make)
     def __init__(self: T, *args: Any, **values: Any) -> None:
         try:
-            make(self, *args, **values)
+            make(self, *map(_plain, args), **{name: _plain(value) for name, value in values.items()})
         except ValidationError as error:
             raise OmrlError(_sentence(error, cls)) from None
 
@@ -136,6 +136,11 @@ def with_values(config: T, values: Mapping[str, Any]) -> T:
     for name, value in values.items():
         object.__setattr__(changed, name, value)
     return changed
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's as Python's own."""
+    return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
 def _sentence(error: ValidationError, cls: type) -> str:
