@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from omrl.algorithms.algorithm import Recipe
 from omrl.algorithms.common import drawn, encode, kl, posterior
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
@@ -44,6 +45,7 @@ class BatchPEARL(SoftActorCritic[BatchPEARLConfig]):
     Config = BatchPEARLConfig
     Nets = BatchPEARLNets
     critic_trains_encoder = True
+    recipe = Recipe("gaussians", squashed=False, actions="gaussian")
 
     @property
     def learning_rate(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
 from omrl.algorithms.common import encode, per_row, saturated, transition_dim
 from omrl.algorithms.focal import Power, distance_metric_loss
 from omrl.divergences import behaviour_loss
@@ -62,6 +62,7 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
     Config = ContextualBCConfig
     Nets = ContextualBCNets
     batch_spec = BatchSpec(context_sets=2)
+    recipe = Recipe("mean", squashed=True, actions="gaussian")
 
     @property
     def learning_rate(self) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.algorithm import BatchSpec
+from omrl.algorithms.algorithm import BatchSpec, Recipe
 from omrl.algorithms.common import drawn, encode, kl, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
@@ -118,6 +118,12 @@ class FOCAL(SoftActorCritic[FOCALConfig]):
         if self.config.encoder == "deterministic":
             return torch.tanh(encode(self.nets, params, context)).mean(-2)
         return drawn(*self.posterior(params, context), noise)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Either encoder bounds its codes."""
+        codes: Literal["mean", "gaussians"] = "mean" if self.config.encoder == "deterministic" else "gaussians"
+        return Recipe(codes, squashed=True, actions="gaussian")
 
     def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
         """z of a batch's tasks [M, l] from the first context set of each, which is what control sees."""

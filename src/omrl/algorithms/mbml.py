@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
-from omrl.algorithms.algorithm import Algorithm, MetaConfig, Stage
+from omrl.algorithms.algorithm import Algorithm, MetaConfig, Recipe, Stage
 from omrl.algorithms.common import drawn, encode, kl, per_row, posterior, transition_dim
 from omrl.engine import Batch, Info, Params, call
 from omrl.errors import OmrlError
@@ -203,6 +203,11 @@ class MBML(Algorithm[MBMLConfig]):
         return own | (kept & (score >= last))
 
     # -- control ---------------------------------------------------------------------------------------------------
+
+    @property
+    def recipe(self) -> Recipe:
+        """The best of the same candidates."""
+        return Recipe("gaussians", False, "candidates", self.config.perturbation, bcq.bounded(self._latents))
 
     def q(self, params: Params, *inputs: Tensor) -> Tensor:
         """Q_S [...] of obs, z and act side by side."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -72,6 +72,12 @@ class Model:
                 *(state[f"normalise.{name}"].to(torch.device(device)) for name in ("mean", "std"))
             )
 
+    def ready(self) -> Self:
+        """Itself, if it was trained."""
+        if self.step == 0:
+            raise OmrlError(f"{self.run.folder} has no checkpoint yet: train it first.")
+        return self
+
     def params(self, seed: int) -> dict[str, torch.Tensor]:
         """One learner's parameters."""
         if not 0 <= seed < self.population.size:
@@ -94,8 +100,7 @@ class Model:
 
     def adapt(self, transitions: Any, seed: int = 0) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
-        if self.step == 0:
-            raise OmrlError(f"{self.run.folder} has no checkpoint yet: train it first.")
+        self.ready()
         rows = read_context(transitions, self.obs_dim, self.act_dim)
         with torch.no_grad():
             z = self.algorithm.infer(self.params(seed), self.contexts(rows)[None])
