@@ -101,7 +101,7 @@ class Model:
     def adapt(self, transitions: Any, seed: int = 0) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
         self.ready()
-        rows = read_context(transitions, self.obs_dim, self.act_dim)
+        rows = read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns)
         with torch.no_grad():
             z = self.algorithm.infer(self.params(seed), self.contexts(rows)[None])
         return Policy(self, seed, z)

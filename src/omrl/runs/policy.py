@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omrl.errors import OmrlError
+from omrl.runs.names import Columns, in_order
 
 if TYPE_CHECKING:
     import torch
@@ -31,11 +32,13 @@ class Policy:
         self._trained, self._seed, self.z = trained, seed, z.cpu().numpy()
         self._z = z
 
-    def act(self, obs: ArrayLike) -> np.ndarray[Any, Any]:
-        """The action for one observation [S], or for many [N, S]."""
+    def act(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """The action for one observation [S], or for many [N, S]; or for their columns by name."""
         import torch
 
-        values = checked(obs, "obs", self._trained.obs_dim, ndim=(1, 2))
+        columns = self._trained.run.config.columns
+        ordered = in_order(obs, "obs", columns and columns["observations"])
+        values = checked(ordered, "obs", self._trained.obs_dim, ndim=(1, 2))
         rows = torch.from_numpy(np.atleast_2d(values))
         with torch.no_grad():
             params = self._trained.params(self._seed)
@@ -46,22 +49,24 @@ class Policy:
         return np.asarray(actions[0] if values.ndim == 1 else actions, dtype=np.float32)
 
 
-def read_context(transitions: Any, obs_dim: int, act_dim: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Arrays of a context from a dict of arrays or a list of (s, a, r, s'), checked."""
+def read_context(
+    transitions: Any, obs_dim: int, act_dim: int, columns: Columns | None = None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays of a context from a dict of arrays or a list of (s, a, r, s'), checked; s, a and s' also by name."""
     if isinstance(transitions, Mapping):
         missing = [name for name in CONTEXT if name not in transitions]
         if missing:
             raise OmrlError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
-        columns = [transitions[name] for name in CONTEXT]
+        given = [transitions[name] for name in CONTEXT]
     elif isinstance(transitions, Sequence) and all(len(row) == len(CONTEXT) for row in transitions):
-        columns = list(zip(*transitions, strict=True)) or [()] * len(CONTEXT)
+        given = list(zip(*transitions, strict=True)) or [()] * len(CONTEXT)
     else:
         raise OmrlError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
     widths = (obs_dim, act_dim, None, obs_dim)
-    arrays = {
-        name: checked(column, name, width, ndim=(1,) if width is None else (2,))
-        for name, column, width in zip(CONTEXT, columns, widths, strict=True)
-    }
+    observed, acted = columns and columns["observations"], columns and columns["actions"]
+    arrays = {}
+    for name, values, width, named in zip(CONTEXT, given, widths, (observed, acted, None, observed), strict=True):
+        arrays[name] = checked(in_order(values, name, named), name, width, ndim=(1,) if width is None else (2,))
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise OmrlError(f"The context's arrays differ in length: {lengths}.")
