@@ -168,6 +168,19 @@ class Algorithm(ABC, Generic[C]):
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """Actions in [-1, 1] at observations [..., S] in the tasks z [..., l]."""
 
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes of transitions and their weights [..., C, l], where z is the weighted mean of the codes.
+
+        Who says it has policies that learn from one row after the other.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def has_evidence(cls) -> bool:
+        """Whether there is an `evidence` that is about its `infer`: an heir that infers otherwise says its own."""
+        of = {name: next(base for base in cls.__mro__ if name in vars(base)) for name in ("evidence", "infer")}
+        return of["evidence"] is not Algorithm and issubclass(of["evidence"], of["infer"])
+
     @property
     def recipe(self) -> Recipe | None:
         """`infer` and `act` in words, where these suffice: `omrl export --to numpy` needs them."""

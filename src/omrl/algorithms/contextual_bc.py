@@ -73,6 +73,11 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
         """z of each context set [..., C, transition]; the order of its transitions does not matter."""
         return torch.tanh(encode(self.nets, params, context)).mean(-2)
 
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes that all count alike."""
+        codes = torch.tanh(encode(self.nets, params, context))
+        return codes, torch.ones_like(codes)
+
     def policy(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """Mean and raw log-std of the actions before tanh."""
         return call(self.nets, params, "actor", torch.cat([obs, z], -1))

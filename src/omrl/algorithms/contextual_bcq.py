@@ -14,7 +14,16 @@ from torch import Tensor
 
 from omrl.algorithms import bcq
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
-from omrl.algorithms.common import drawn, encode, per_row, posterior, task_reward, transition_dim, twin_q
+from omrl.algorithms.common import (
+    drawn,
+    encode,
+    gaussian_evidence,
+    per_row,
+    posterior,
+    task_reward,
+    transition_dim,
+    twin_q,
+)
 from omrl.engine import Batch, Info, Params
 from omrl.nets import MLP
 from omrl.schema import Fraction, Layers, NotNegative, Positive, settings
@@ -117,6 +126,10 @@ class ContextualBCQ(Algorithm[ContextualBCQConfig]):
     def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
         return drawn(*posterior(encode(self.nets, params, context)), noise)
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and precisions of the transitions' Gaussians."""
+        return gaussian_evidence(encode(self.nets, params, context))
 
     # -- control ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from omrl.algorithms.algorithm import BatchSpec, Recipe
-from omrl.algorithms.common import drawn, encode, kl, product_of_gaussians
+from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 from omrl.schema import NotNegative, Positive, settings
@@ -118,6 +118,14 @@ class FOCAL(SoftActorCritic[FOCALConfig]):
         if self.config.encoder == "deterministic":
             return torch.tanh(encode(self.nets, params, context)).mean(-2)
         return drawn(*self.posterior(params, context), noise)
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes that count alike, or Gaussians' means by their precisions."""
+        codes = encode(self.nets, params, context)
+        if self.config.encoder == "deterministic":
+            return torch.tanh(codes), torch.ones_like(codes)
+        mean, weights = gaussian_evidence(codes)
+        return torch.tanh(mean), weights
 
     @property
     def recipe(self) -> Recipe:

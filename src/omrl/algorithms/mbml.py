@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
 from omrl.algorithms.algorithm import Algorithm, MetaConfig, Recipe, Stage
-from omrl.algorithms.common import drawn, encode, kl, per_row, posterior, transition_dim
+from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, per_row, posterior, transition_dim
 from omrl.engine import Batch, Info, Params, call
 from omrl.errors import OmrlError
 from omrl.nets import MLP
@@ -155,6 +155,10 @@ class MBML(Algorithm[MBMLConfig]):
         """z of each context set [..., C, transition]: the mean of the posterior."""
         mean, _ = posterior(encode(self.nets, params, context))
         return mean
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and precisions of the transitions' Gaussians."""
+        return gaussian_evidence(encode(self.nets, params, context))
 
     def relabel(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Contexts [i, j, C, transition]: rows of task j with what task i's ensembles predict; where they agree.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -63,6 +64,8 @@ class Model:
         self.algorithm, self.population = populate(
             kind, self.obs_dim, self.act_dim, self.hyperparameters, config.all_seeds(), device, mode
         )
+        # Networks are shared, and hold the parameters of whoever computes: one thread at a time.
+        self.lock = threading.Lock()
         self.step = 0
         found = run.load()
         if found is not None:
@@ -98,10 +101,17 @@ class Model:
         )
         return torch.cat(columns, dim=-1)
 
-    def adapt(self, transitions: Any, seed: int = 0) -> Policy:
-        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
+    def adapt(
+        self, transitions: Any, seed: int = 0, *, window: int | None = None, forget: float | None = None
+    ) -> Policy:
+        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s').
+
+        For a task that drifts `window` counts only so many of the newest rows, and `forget`, such as 0.99, lets a row
+        count so much less with each that follows it; the last row is the newest.
+        """
         self.ready()
-        rows = read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns)
-        with torch.no_grad():
-            z = self.algorithm.infer(self.params(seed), self.contexts(rows)[None])
-        return Policy(self, seed, z)
+        return Policy(self, seed, self.read(transitions), window, forget)
+
+    def read(self, transitions: Any) -> torch.Tensor:
+        """Checked transitions [C, (s, a, r, s')] as the encoder reads them."""
+        return self.contexts(read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns))
