@@ -29,6 +29,7 @@ COMMANDS = [
     ["train"],
     ["evaluate"],
     ["report"],
+    ["export"],
     ["bench"],
 ]
 DRY = ["--out", "nowhere", "--dry-run"]

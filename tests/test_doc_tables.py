@@ -44,6 +44,14 @@ def test_an_update_has_a_row_for_each_number_of_steps_and_a_column_for_each_numb
     assert rows[1] == ["3", "5.00", "10.00", "25.00", "200 / 300 / 480", "119", "23.8x"]
 
 
+def test_a_service_has_a_row_for_each_call_and_a_column_for_each_way():
+    times = {"torch": 1234.5, "numpy": 20.4, "onnx": 10.6}
+    result = {"algorithm": "focal", "what": "act", "rows": 1, "microseconds": times}
+    head, row = cells(tables_speed.service({"hardware": "1 CPU thread", "torch": "2.0", "results": [result]}))
+    assert head == ["1 CPU thread, torch 2.0", "torch", "ONNX", "numpy"]
+    assert row == ["focal, act, 1 row", "1,234", "11", "20"]
+
+
 @pytest.mark.parametrize("figures", [bench(FOCAL, hardware="another GPU"), bench(FOCAL[1:3] + FOCAL[4:])])
 def test_the_public_code_stands_only_beside_one_seed_on_its_own_hardware(figures):
     assert all(row[-2:] == ["-", "-"] for row in cells(tables_speed.update(figures))[1:])

@@ -63,6 +63,7 @@ NOT_RUN = {
     "python benchmarks/collect.py --family sparse-point-robot --tasks 100 --envs-per-task 8 --seconds 8 --mode "
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
+    "python benchmarks/service.py --json results/speed/service.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
     "omrl bench update --seeds 1 --g-steps 1 3 --device cpu --json results/speed/update-cpu.json": "takes minutes",
     "python benchmarks/cpu.py --json results/speed/cpu.json": "takes minutes",

@@ -41,6 +41,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "half-precision": tables_results.half_precision,
     "full-size": tables_results.full_size,
     "update": tables_speed.update,
+    "service": tables_speed.service,
     "update-cpu": tables_speed.update_cpu,
     "cpu": tables_speed.cpu,
     "cpu-threads": tables_speed.cpu_threads,

@@ -207,6 +207,18 @@ def update_cpu(figures: Any) -> str:
     return table(headings, rows)
 
 
+def service(figures: Any) -> str:
+    """Adapting and acting: from a run, as ONNX graphs, with numpy alone (benchmarks/service.py)."""
+    rows = [
+        [
+            f"{row['algorithm']}, {row['what']}, {counted(row['rows'], 'row')}",
+            *(f"{row['microseconds'][way]:,.0f}" for way in ("torch", "onnx", "numpy")),
+        ]
+        for row in figures["results"]
+    ]
+    return table((f"{figures['hardware']}, torch {figures['torch']}", "torch", "ONNX", "numpy"), rows)
+
+
 def update_line(figures: Any, where: str) -> list[str]:
     """One seed's update of FOCAL beside the public code's, with as many steps, for the table of the README."""
     key = ("focal", 1, PUBLIC_STEPS)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omrl.data import MetaDataset
     from omrl.errors import OmrlError
     from omrl.evaluation import evaluate
+    from omrl.exporting import export
     from omrl.families import FAMILIES, Task, TaskFamily
     from omrl.reporting import report
     from omrl.runs.policy import load
@@ -33,6 +34,7 @@ __all__ = [
     "TaskFamily",
     "collect",
     "evaluate",
+    "export",
     "load",
     "report",
     "settings",
@@ -50,6 +52,7 @@ _HOME = {
     "TaskFamily": "omrl.families",
     "collect": "omrl.behaviour.collect",
     "evaluate": "omrl.evaluation",
+    "export": "omrl.exporting",
     "load": "omrl.runs.policy",
     "report": "omrl.reporting",
     "settings": "omrl.schema",

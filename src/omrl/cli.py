@@ -21,6 +21,7 @@ from omrl.bench import Bench
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
+from omrl.exporting import Export
 from omrl.quickstart import Quickstart
 from omrl.reporting import Report
 from omrl.studies import Paper, Study
@@ -72,6 +73,7 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
+    | Annotated[Export, subcommand("export")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Study, subcommand("study")]
     | Annotated[Tune, subcommand("tune")]
@@ -109,6 +111,10 @@ def run(command: Command) -> None:
             from omrl.reporting import run as report
 
             report(command)
+        case Export():
+            from omrl.exporting import run as export
+
+            export(command)
         case Paper() | Study():
             from omrl.studies import run as study
 

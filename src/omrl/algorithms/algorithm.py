@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,22 @@ class Stage:
     tau: float = 0.005
     dense_rewards: bool = False
     """Whether the batch has rew_dense too."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How z and an action follow from the networks, in words that a program without torch can act on."""
+
+    codes: Literal["mean", "gaussians"]
+    """z is the mean of what `encoder` makes of the transitions, or that of the product of a Gaussian for each."""
+    squashed: bool
+    """Whether tanh bounds the codes; of Gaussians, their means."""
+    actions: Literal["gaussian", "candidates"]
+    """`actor` gives mean and spread before tanh; or `vae.decoder` proposes, `actor` perturbs and `critic` chooses."""
+    perturbation: float = 0.0
+    """How far a candidate is moved at most."""
+    latents: Tensor | None = None
+    """What the candidates are decoded from [K, L]."""
 
 
 C = TypeVar("C", bound=MetaConfig)
@@ -151,6 +167,24 @@ class Algorithm(ABC, Generic[C]):
     @abstractmethod
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """Actions in [-1, 1] at observations [..., S] in the tasks z [..., l]."""
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes of transitions and their weights [..., C, l], where z is the weighted mean of the codes.
+
+        Who says it has policies that learn from one row after the other.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def has_evidence(cls) -> bool:
+        """Whether there is an `evidence` that is about its `infer`: an heir that infers otherwise says its own."""
+        of = {name: next(base for base in cls.__mro__ if name in vars(base)) for name in ("evidence", "infer")}
+        return of["evidence"] is not Algorithm and issubclass(of["evidence"], of["infer"])
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """`infer` and `act` in words, where these suffice: `omrl export --to numpy` needs them."""
+        return None
 
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
         """Values [critics, ...] of actions, where the algorithm `has_values`."""

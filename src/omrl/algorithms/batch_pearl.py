@@ -13,7 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.common import drawn, encode, kl, posterior
+from omrl.algorithms.algorithm import Recipe
+from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, posterior
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 from omrl.schema import NotNegative, Positive, settings
@@ -44,6 +45,7 @@ class BatchPEARL(SoftActorCritic[BatchPEARLConfig]):
     Config = BatchPEARLConfig
     Nets = BatchPEARLNets
     critic_trains_encoder = True
+    recipe = Recipe("gaussians", squashed=False, actions="gaussian")
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -65,6 +67,10 @@ class BatchPEARL(SoftActorCritic[BatchPEARLConfig]):
     def infer(self, params: Params, context: Tensor, noise: Tensor | None = None) -> Tensor:
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
         return drawn(*self.posterior(params, context), noise)
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and precisions of the transitions' Gaussians."""
+        return gaussian_evidence(encode(self.nets, params, context))
 
     def task(self, params: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Tensor, Info]:
         """The KL to the prior, and a sample of the posterior, through which the critic trains the encoder too."""

@@ -64,6 +64,11 @@ def act_latents(act_dim: int) -> Tensor:
     return torch.randn(CANDIDATES, latent_dim(act_dim), generator=torch.Generator().manual_seed(ACT_SEED))
 
 
+def bounded(latents: Tensor) -> Tensor:
+    """Standard normal latents, as near to zero as they have to be."""
+    return latents.clamp(-LATENT_BOUND, LATENT_BOUND)
+
+
 # -- actions like the logged ones --------------------------------------------------------------------------------------
 
 
@@ -96,7 +101,7 @@ def generate(
 ) -> tuple[Tensor, Tensor]:
     """Candidates [..., K, A] of states [..., X] from standard normal latents [..., K, L], and the states repeated."""
     states = state.unsqueeze(-2).expand(*state.shape[:-1], latents.shape[-2], -1)
-    acts = decode(nets, vae, states, latents.clamp(-LATENT_BOUND, LATENT_BOUND))
+    acts = decode(nets, vae, states, bounded(latents))
     return perturb(nets, actor, states, acts, limit), states
 
 
@@ -169,4 +174,6 @@ def candidates(nets: nn.Module, params: Params, state: Tensor, latents: Tensor, 
 
 def best(acts: Tensor, values: Tensor) -> Tensor:
     """Of actions [..., K, A] the one of the largest value."""
-    return torch.take_along_dim(acts, values.argmax(-1)[..., None, None], dim=-2).squeeze(-2)
+    # Not take_along_dim: its graph would hold for one number of rows alone.
+    index = values.argmax(-1)[..., None, None].expand(*acts.shape[:-2], 1, acts.shape[-1])
+    return acts.gather(-2, index).squeeze(-2)

@@ -31,9 +31,20 @@ def encode(nets: nn.Module, params: Params, context: Tensor) -> Tensor:
 
 def product_of_gaussians(mean: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance [..., l] of a product of C Gaussians, given by their means and raw variances [..., C, l]."""
-    precision = 1.0 / softplus(raw).clamp(min=MIN_VARIANCE)
-    variance = 1.0 / precision.sum(-2)
-    return (mean * precision).sum(-2) * variance, variance
+    weights = precision(raw)
+    variance = 1.0 / weights.sum(-2)
+    return (mean * weights).sum(-2) * variance, variance
+
+
+def precision(raw: Tensor) -> Tensor:
+    """Of a Gaussian, from its raw variance."""
+    return 1.0 / softplus(raw).clamp(min=MIN_VARIANCE)
+
+
+def gaussian_evidence(codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and precisions [..., C, l] of the transitions' Gaussians: z is their weighted mean."""
+    mean, raw = codes.chunk(2, dim=-1)
+    return mean, precision(raw)
 
 
 def posterior(codes: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:

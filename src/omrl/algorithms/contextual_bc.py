@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
 from omrl.algorithms.common import encode, per_row, saturated, transition_dim
 from omrl.algorithms.focal import Power, distance_metric_loss
 from omrl.divergences import behaviour_loss
@@ -62,6 +62,7 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
     Config = ContextualBCConfig
     Nets = ContextualBCNets
     batch_spec = BatchSpec(context_sets=2)
+    recipe = Recipe("mean", squashed=True, actions="gaussian")
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -71,6 +72,11 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
     def infer(self, params: Params, context: Tensor) -> Tensor:
         """z of each context set [..., C, transition]; the order of its transitions does not matter."""
         return torch.tanh(encode(self.nets, params, context)).mean(-2)
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes that all count alike."""
+        codes = torch.tanh(encode(self.nets, params, context))
+        return codes, torch.ones_like(codes)
 
     def policy(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
         """Mean and raw log-std of the actions before tanh."""

@@ -13,8 +13,17 @@ import torch
 from torch import Tensor
 
 from omrl.algorithms import bcq
-from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
-from omrl.algorithms.common import drawn, encode, per_row, posterior, task_reward, transition_dim, twin_q
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
+from omrl.algorithms.common import (
+    drawn,
+    encode,
+    gaussian_evidence,
+    per_row,
+    posterior,
+    task_reward,
+    transition_dim,
+    twin_q,
+)
 from omrl.engine import Batch, Info, Params
 from omrl.nets import MLP
 from omrl.schema import Fraction, Layers, NotNegative, Positive, settings
@@ -118,6 +127,10 @@ class ContextualBCQ(Algorithm[ContextualBCQConfig]):
         """z of each context set [..., C, transition]: a sample of the posterior, or its mean without noise."""
         return drawn(*posterior(encode(self.nets, params, context)), noise)
 
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and precisions of the transitions' Gaussians."""
+        return gaussian_evidence(encode(self.nets, params, context))
+
     # -- control ---------------------------------------------------------------------------------------------------
 
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
@@ -125,6 +138,11 @@ class ContextualBCQ(Algorithm[ContextualBCQConfig]):
         state = torch.cat([obs, z], -1)
         acts, states = bcq.candidates(self.nets, params, state, self._latents, self.config.perturbation)
         return bcq.best(acts, twin_q(self.nets, params, states, acts)[0])
+
+    @property
+    def recipe(self) -> Recipe:
+        """The best of the same candidates."""
+        return Recipe("gaussians", False, "candidates", self.config.perturbation, bcq.bounded(self._latents))
 
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
         """Both critics [2, ...]."""

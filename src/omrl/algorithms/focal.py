@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from omrl.algorithms.algorithm import BatchSpec
-from omrl.algorithms.common import drawn, encode, kl, product_of_gaussians
+from omrl.algorithms.algorithm import BatchSpec, Recipe
+from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
 from omrl.engine import Batch, Info, Params
 from omrl.schema import NotNegative, Positive, settings
@@ -118,6 +118,20 @@ class FOCAL(SoftActorCritic[FOCALConfig]):
         if self.config.encoder == "deterministic":
             return torch.tanh(encode(self.nets, params, context)).mean(-2)
         return drawn(*self.posterior(params, context), noise)
+
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes that count alike, or Gaussians' means by their precisions."""
+        codes = encode(self.nets, params, context)
+        if self.config.encoder == "deterministic":
+            return torch.tanh(codes), torch.ones_like(codes)
+        mean, weights = gaussian_evidence(codes)
+        return torch.tanh(mean), weights
+
+    @property
+    def recipe(self) -> Recipe:
+        """Either encoder bounds its codes."""
+        codes: Literal["mean", "gaussians"] = "mean" if self.config.encoder == "deterministic" else "gaussians"
+        return Recipe(codes, squashed=True, actions="gaussian")
 
     def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
         """z of a batch's tasks [M, l] from the first context set of each, which is what control sees."""

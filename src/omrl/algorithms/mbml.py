@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
-from omrl.algorithms.algorithm import Algorithm, MetaConfig, Stage
-from omrl.algorithms.common import drawn, encode, kl, per_row, posterior, transition_dim
+from omrl.algorithms.algorithm import Algorithm, MetaConfig, Recipe, Stage
+from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, per_row, posterior, transition_dim
 from omrl.engine import Batch, Info, Params, call
 from omrl.errors import OmrlError
 from omrl.nets import MLP
@@ -156,6 +156,10 @@ class MBML(Algorithm[MBMLConfig]):
         mean, _ = posterior(encode(self.nets, params, context))
         return mean
 
+    def evidence(self, params: Params, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and precisions of the transitions' Gaussians."""
+        return gaussian_evidence(encode(self.nets, params, context))
+
     def relabel(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Contexts [i, j, C, transition]: rows of task j with what task i's ensembles predict; where they agree.
 
@@ -203,6 +207,11 @@ class MBML(Algorithm[MBMLConfig]):
         return own | (kept & (score >= last))
 
     # -- control ---------------------------------------------------------------------------------------------------
+
+    @property
+    def recipe(self) -> Recipe:
+        """The best of the same candidates."""
+        return Recipe("gaussians", False, "candidates", self.config.perturbation, bcq.bounded(self._latents))
 
     def q(self, params: Params, *inputs: Tensor) -> Tensor:
         """Q_S [...] of obs, z and act side by side."""

@@ -30,6 +30,7 @@ from omrl.learning.stages import CHECKPOINT_SECONDS, learn_stages, of_tasks
 from omrl.progress import Meter, counted
 from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.model import Model
+from omrl.runs.names import Column, Columns
 from omrl.runs.run import Run
 
 if TYPE_CHECKING:
@@ -104,7 +105,20 @@ def run_config(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -
         steps=args.steps,
         stream=args.stream,
         batch=batches(_algorithm(args, hyperparameters, dataset).batch_spec),
+        columns=_columns(dataset),
     )
+
+
+def _columns(dataset: MetaDataset) -> Columns | None:
+    """What the data calls its numbers."""
+    logged = dataset.manifest.columns
+    if logged is None:
+        return None
+    observations, actions = (
+        [Column(name=one.name, unit=one.unit, category=one.category) for one in part]
+        for part in (logged.observations, logged.actions)
+    )
+    return Columns(observations=observations, actions=actions)
 
 
 def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[Any]:

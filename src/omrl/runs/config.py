@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError
 from omrl.files import read_json
+from omrl.runs.names import Columns
 from omrl.schema import AtLeastOne, Count, Floats, Size, read, settings
 
 CONFIG = "config.json"
@@ -78,6 +79,8 @@ class RunConfig:
     """How it computes on a CPU, where it does."""
     batch: Batches | None = None
     """What an update reads: the fields of a BatchSpec."""
+    columns: Columns | None = None
+    """What the numbers of observations and actions are called, where the data says it."""
     schema: int = SCHEMA
     """Version of these fields."""
 
@@ -85,6 +88,10 @@ class RunConfig:
         for name in ("action_low", "action_high"):
             if len(getattr(self, name)) != self.action_dim:
                 raise OmrlError(f"{name} has {len(getattr(self, name))} numbers, and action_dim is {self.action_dim}.")
+        if self.columns is not None:
+            named = [len(self.columns["observations"]), len(self.columns["actions"])]
+            if named != [self.observation_dim, self.action_dim]:
+                raise OmrlError(f"columns names {named} numbers of {[self.observation_dim, self.action_dim]}.")
 
     @classmethod
     def open(cls, path: Path) -> RunConfig:
@@ -105,11 +112,11 @@ class RunConfig:
         """What another config says differently, in words; nothing where both are of the same run.
 
         Hyperparameters that one of them does not know have the value of `defaults`. How a CPU computes is no part of
-        what a run is, which may go on elsewhere; nor is a name for its hyperparameters.
+        what a run is, which may go on elsewhere; nor are names for its hyperparameters and its data's columns.
         """
         own, others = (
-            replace(one, cpu=None, preset=None, hyperparameters=_plain({**defaults, **one.hyperparameters}))
-            for one in (self, other)
+            replace(one, cpu=None, preset=None, columns=None, hyperparameters=_plain({**defaults, **values}))
+            for one, values in ((self, self.hyperparameters), (other, other.hyperparameters))
         )
         return _differences(asdict(own), asdict(others))
 

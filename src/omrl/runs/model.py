@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -63,6 +64,8 @@ class Model:
         self.algorithm, self.population = populate(
             kind, self.obs_dim, self.act_dim, self.hyperparameters, config.all_seeds(), device, mode
         )
+        # Networks are shared, and hold the parameters of whoever computes: one thread at a time.
+        self.lock = threading.Lock()
         self.step = 0
         found = run.load()
         if found is not None:
@@ -71,6 +74,12 @@ class Model:
             self.normalise: Normalisation = Normalisation(
                 *(state[f"normalise.{name}"].to(torch.device(device)) for name in ("mean", "std"))
             )
+
+    def ready(self) -> Self:
+        """Itself, if it was trained."""
+        if self.step == 0:
+            raise OmrlError(f"{self.run.folder} has no checkpoint yet: train it first.")
+        return self
 
     def params(self, seed: int) -> dict[str, torch.Tensor]:
         """One learner's parameters."""
@@ -92,11 +101,17 @@ class Model:
         )
         return torch.cat(columns, dim=-1)
 
-    def adapt(self, transitions: Any, seed: int = 0) -> Policy:
-        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
-        if self.step == 0:
-            raise OmrlError(f"{self.run.folder} has no checkpoint yet: train it first.")
-        rows = read_context(transitions, self.obs_dim, self.act_dim)
-        with torch.no_grad():
-            z = self.algorithm.infer(self.params(seed), self.contexts(rows)[None])
-        return Policy(self, seed, z)
+    def adapt(
+        self, transitions: Any, seed: int = 0, *, window: int | None = None, forget: float | None = None
+    ) -> Policy:
+        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s').
+
+        For a task that drifts `window` counts only so many of the newest rows, and `forget`, such as 0.99, lets a row
+        count so much less with each that follows it; the last row is the newest.
+        """
+        self.ready()
+        return Policy(self, seed, self.read(transitions), window, forget)
+
+    def read(self, transitions: Any) -> torch.Tensor:
+        """Checked transitions [C, (s, a, r, s')] as the encoder reads them."""
+        return self.contexts(read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns))

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omrl.errors import OmrlError
+from omrl.runs.belief import Belief
+from omrl.runs.names import Columns, in_order
 
 if TYPE_CHECKING:
     import torch
@@ -25,43 +27,89 @@ CONTEXT = ("observations", "actions", "rewards", "next_observations")
 
 
 class Policy:
-    """Acts in one task. Observations and actions are in the units of the logs."""
+    """Acts in one task. Observations and actions are in the units of the logs. Threads may share it."""
 
-    def __init__(self, trained: Model, seed: int, z: torch.Tensor) -> None:
-        self._trained, self._seed, self.z = trained, seed, z.cpu().numpy()
-        self._z = z
-
-    def act(self, obs: ArrayLike) -> np.ndarray[Any, Any]:
-        """The action for one observation [S], or for many [N, S]."""
+    def __init__(
+        self, trained: Model, seed: int, rows: torch.Tensor, window: int | None = None, forget: float | None = None
+    ) -> None:
+        self._trained, self._params = trained, trained.params(seed)
+        self._belief = Belief(window, forget)
+        if trained.algorithm.has_evidence():
+            self._learn(rows)
+            return
+        if window is not None or forget is not None:
+            raise self._all_at_once()
         import torch
 
-        values = checked(obs, "obs", self._trained.obs_dim, ndim=(1, 2))
+        with torch.no_grad(), trained.lock:
+            self._z = trained.algorithm.infer(self._params, rows[None])
+
+    @property
+    def z(self) -> np.ndarray[Any, Any]:
+        """What the task was inferred to be [1, l]."""
+        return self._z.cpu().numpy()
+
+    def act(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """The action for one observation [S], or for many [N, S]; or for their columns by name."""
+        import torch
+
+        trained, columns = self._trained, self._trained.run.config.columns
+        ordered = in_order(obs, "obs", columns and columns["observations"])
+        values = checked(ordered, "obs", trained.obs_dim, ndim=(1, 2))
         rows = torch.from_numpy(np.atleast_2d(values))
-        with torch.no_grad():
-            params = self._trained.params(self._seed)
+        with torch.no_grad(), trained.lock:
             z = self._z.expand(len(rows), -1)
-            unit = self._trained.algorithm.act(params, self._trained.normalise(rows), z).numpy()
-        low, high = self._trained.action_low, self._trained.action_high
+            unit = trained.algorithm.act(self._params, trained.normalise(rows), z).numpy()
+        low, high = trained.action_low, trained.action_high
         actions = low + (unit + 1.0) * 0.5 * (high - low)
         return np.asarray(actions[0] if values.ndim == 1 else actions, dtype=np.float32)
 
+    def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:
+        """Learn from one more transition of the task: z is then as if it had been among those adapted to.
 
-def read_context(transitions: Any, obs_dim: int, act_dim: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Arrays of a context from a dict of arrays or a list of (s, a, r, s'), checked."""
+        How long it takes does not depend on how many came before.
+        """
+        if not self._trained.algorithm.has_evidence():
+            raise self._all_at_once()
+        self._learn(self._trained.read([(obs, act, rew, next_obs)]))
+
+    def _learn(self, rows: torch.Tensor) -> None:
+        import torch
+
+        with torch.no_grad(), self._trained.lock:
+            codes, weights = self._trained.algorithm.evidence(self._params, rows)
+            self._belief.add(codes.cpu().numpy(), weights.cpu().numpy())
+            self._z = torch.from_numpy(self._belief.z).to(rows)[None]
+
+    def _all_at_once(self) -> OmrlError:
+        name = self._trained.run.config.algorithm
+        return OmrlError(f"{name} infers a task from all rows at once, having no evidence of its own: adapt again.")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        folder = str(self._trained.run.folder)
+        raise OmrlError(
+            f"A policy is not pickled: send the rows, and call omrl.load({folder!r}).adapt(rows) there, or omrl export."
+        )
+
+
+def read_context(
+    transitions: Any, obs_dim: int, act_dim: int, columns: Columns | None = None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays of a context from a dict of arrays or a list of (s, a, r, s'), checked; s, a and s' also by name."""
     if isinstance(transitions, Mapping):
         missing = [name for name in CONTEXT if name not in transitions]
         if missing:
             raise OmrlError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
-        columns = [transitions[name] for name in CONTEXT]
+        given = [transitions[name] for name in CONTEXT]
     elif isinstance(transitions, Sequence) and all(len(row) == len(CONTEXT) for row in transitions):
-        columns = list(zip(*transitions, strict=True)) or [()] * len(CONTEXT)
+        given = list(zip(*transitions, strict=True)) or [()] * len(CONTEXT)
     else:
         raise OmrlError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
     widths = (obs_dim, act_dim, None, obs_dim)
-    arrays = {
-        name: checked(column, name, width, ndim=(1,) if width is None else (2,))
-        for name, column, width in zip(CONTEXT, columns, widths, strict=True)
-    }
+    observed, acted = columns and columns["observations"], columns and columns["actions"]
+    arrays = {}
+    for name, values, width, named in zip(CONTEXT, given, widths, (observed, acted, None, observed), strict=True):
+        arrays[name] = checked(in_order(values, name, named), name, width, ndim=(1,) if width is None else (2,))
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise OmrlError(f"The context's arrays differ in length: {lengths}.")

@@ -1,0 +1,144 @@
+"""A trained policy with numpy alone: `omrl export --to numpy` puts this file beside the weights that it reads.
+
+import omrl_runtime
+
+model = omrl_runtime.load()                # weights.npz beside this file, or the path that is given
+policy = model.adapt(transitions)          # rows (s, a, r, s') of the task
+action = policy.act(observation)
+
+Everything is in the units of the logs. What cannot be used is a ValueError that says why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+WEIGHTS = "weights.npz"
+# Of the weights' file; another one is not guessed at.
+FORMAT = 1
+# What a context is made of, in the order of a tuple (s, a, r, s').
+CONTEXT = ("observations", "actions", "rewards", "next_observations")
+# Smallest variance of one transition's Gaussian, as in training.
+MIN_VARIANCE = 1e-7
+
+
+def load(path: str | Path | None = None) -> Model:
+    """The model of a folder or a file; without a path that beside this file."""
+    file = Path(__file__).parent if path is None else Path(path)
+    file = file / WEIGHTS if file.is_dir() else file
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        about = json.loads(str(arrays.pop("about")))
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ValueError(f"{file} cannot be read as an exported policy ({error}).") from error
+    if about.get("format") != FORMAT:
+        raise ValueError(f"{file} has format {about.get('format')!r}, and this file reads {FORMAT}.")
+    return Model(about, arrays)
+
+
+class Model:
+    """Infers a task from its transitions."""
+
+    def __init__(self, about: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        self.about, self.arrays = about, arrays
+        self.obs_dim, self.act_dim = len(arrays["observation_mean"]), len(arrays["action_low"])
+
+    def adapt(self, transitions: Any) -> Policy:
+        """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
+        return Policy(self, self.infer(self.context(transitions)))
+
+    def context(self, transitions: Any) -> Array:
+        """Rows [C, (s, a, r, s')] as the encoder reads them."""
+        if isinstance(transitions, Mapping):
+            missing = [name for name in CONTEXT if name not in transitions]
+            if missing:
+                raise ValueError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
+            columns = [transitions[name] for name in CONTEXT]
+        elif isinstance(transitions, Sequence) and all(len(row) == len(CONTEXT) for row in transitions):
+            columns = list(zip(*transitions)) or [()] * len(CONTEXT)  # noqa: B905
+        else:
+            raise ValueError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
+        shapes = ((-1, self.obs_dim), (-1, self.act_dim), (-1,), (-1, self.obs_dim))
+        obs, act, rew, next_obs = (numbers(*column) for column in zip(columns, CONTEXT, shapes))  # noqa: B905
+        lengths = {len(array) for array in (obs, act, rew, next_obs)}
+        if len(lengths) > 1:
+            raise ValueError(f"The context's arrays differ in length: {sorted(lengths)}.")
+        low, high = self.arrays["action_low"], self.arrays["action_high"]
+        unit = np.clip((act - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
+        return np.concatenate([self.normalised(obs), unit, rew[:, None], self.normalised(next_obs)], -1)
+
+    def infer(self, context: Array) -> Array:
+        """z [l] of a context: a mean of its transitions' codes, weighted by how sure they are where they say it."""
+        # An encoder that does not look at s' reads the first columns alone.
+        codes = self.network("encoder", context[:, : len(self.arrays["encoder.weight.0"])])
+        weights = np.ones_like(codes)
+        if self.about["codes"] == "gaussians":
+            codes, raw = np.split(codes, 2, axis=-1)
+            weights = 1.0 / np.maximum(np.logaddexp(0.0, raw), MIN_VARIANCE)
+        codes = np.tanh(codes) if self.about["squashed"] else codes
+        return np.asarray((weights * codes).sum(0) / weights.sum(0))
+
+    def unit_actions(self, obs: Array, z: Array) -> Array:
+        """Actions [N, A] in [-1, 1] at normalised observations [N, S]."""
+        state = np.concatenate([obs, np.broadcast_to(z, (len(obs), len(z)))], -1)
+        if self.about["actions"] == "gaussian":
+            return np.tanh(self.network("actor", state)[:, : self.act_dim])
+        latents = np.broadcast_to(self.arrays["latents"], (len(obs), *self.arrays["latents"].shape))
+        states = np.repeat(state[:, None], latents.shape[1], axis=1)
+        acts = np.tanh(self.network("vae.decoder", states, latents))
+        acts = acts + self.about["perturbation"] * np.tanh(self.network("actor", states, acts))
+        acts = np.clip(acts, -1.0, 1.0)
+        values = self.network("critic", states, acts)[..., 0]
+        return np.asarray(acts[np.arange(len(acts)), values.argmax(-1)])
+
+    def normalised(self, obs: Array) -> Array:
+        """Observations as the networks see them."""
+        return np.asarray((obs - self.arrays["observation_mean"]) / self.arrays["observation_std"])
+
+    def network(self, name: str, *inputs: Array) -> Array:
+        """ReLU layers on inputs side by side."""
+        x, last = np.concatenate(inputs, -1), self.about["layers"][name] - 1
+        for i in range(last + 1):
+            x = x @ self.arrays[f"{name}.weight.{i}"] + self.arrays[f"{name}.bias.{i}"]
+            x = np.maximum(x, 0.0) if i < last else x
+        return x
+
+
+class Policy:
+    """Acts in one task."""
+
+    def __init__(self, model: Model, z: Array) -> None:
+        self.model, self.z = model, z
+
+    def act(self, obs: Any) -> Array:
+        """The action for one observation [S], or for many [N, S]."""
+        one = np.ndim(obs) == 1
+        rows = numbers([obs] if one else obs, "obs", (-1, self.model.obs_dim))
+        unit = self.model.unit_actions(self.model.normalised(rows), self.z)
+        low, high = self.model.arrays["action_low"], self.model.arrays["action_high"]
+        actions = low + (unit + 1.0) * 0.5 * (high - low)
+        return np.asarray(actions[0] if one else actions)
+
+
+def numbers(values: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """Finite float32 numbers of a shape, whose first length is free."""
+    try:
+        array = np.array(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers ({error}).") from error
+    if array.size == 0:
+        raise ValueError(f"{name} is empty.")
+    if array.ndim != len(shape) or array.shape[1:] != shape[1:]:
+        raise ValueError(f"{name} must have shape {['N', *shape[1:]]}, not {list(array.shape)}.")
+    if not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise ValueError(f"{name} has a value that is not finite in row {row}.")
+    return array

@@ -1,0 +1,71 @@
+"""Observations and actions by the names of the log's columns instead of by their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from omrl.errors import OmrlError, did_you_mean
+
+
+class Column(TypedDict):
+    """One number of an observation or an action."""
+
+    name: str
+    unit: str | None
+    category: str | None
+    """The word for which this number is 1, where the log had words."""
+
+
+class Columns(TypedDict):
+    """What the numbers of observations and actions are called, in their order."""
+
+    observations: list[Column]
+    actions: list[Column]
+
+
+def in_order(values: Any, what: str, columns: Sequence[Column] | None) -> Any:
+    """Numbers in the order of the columns, of a mapping of numbers or arrays by name or of a list of such mappings.
+
+    Values of another kind are given back as they are.
+    """
+    if isinstance(values, Mapping):
+        return _in_order(values, what, columns)
+    if isinstance(values, list | tuple) and values and all(isinstance(row, Mapping) for row in values):
+        return np.stack([_in_order(row, what, columns) for row in values])
+    return values
+
+
+def _in_order(values: Mapping[str, Any], what: str, columns: Sequence[Column] | None) -> np.ndarray[Any, Any]:
+    if columns is None:
+        raise OmrlError(f"The run's data did not name its columns: {what} must be numbers in order.")
+    names = list(dict.fromkeys(column["name"] for column in columns))
+    if unknown := [name for name in values if name not in names]:
+        hint = did_you_mean(str(unknown[0]), names)
+        raise OmrlError(f"{what} has no column {unknown[0]!r}{hint}; it has {', '.join(names)}.")
+    if missing := [name for name in names if name not in values]:
+        raise OmrlError(f"{what} lacks {missing[0]!r}; it has {', '.join(names)}.")
+    words = {name: [column["category"] for column in columns if column["name"] == name] for name in names}
+    found = [_numbers(values[column["name"]], column, words[column["name"]], what) for column in columns]
+    if len({array.shape for array in found}) > 1:
+        lengths = {column["name"]: list(array.shape) for column, array in zip(columns, found, strict=True)}
+        raise OmrlError(f"The columns of {what} differ in shape: {lengths}.")
+    return np.stack(found, axis=-1)
+
+
+def _numbers(value: Any, column: Column, words: Sequence[str | None], what: str) -> np.ndarray[Any, Any]:
+    """A column's own number or numbers; of a column of words 1 where it is this column's word."""
+    if column["category"] is not None:
+        given = np.asarray(value, dtype=object)
+        if wrong := [word for word in given.ravel() if word not in words]:
+            raise OmrlError(
+                f"{column['name']} of {what} cannot be {wrong[0]!r}; it is one of {', '.join(map(str, words))}."
+            )
+        return np.asarray(given == column["category"], dtype=np.float32)
+    try:
+        return np.asarray(value, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise OmrlError(f"{column['name']} of {what} must be a number, not {value!r}.") from error
