@@ -15,6 +15,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
 
 from omrl import training
+from omrl.adopting import Adopt
 from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
 from omrl.bench import Bench
@@ -73,6 +74,7 @@ Command = (
     | Annotated[Report, subcommand("report")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Study, subcommand("study")]
+    | Annotated[Adopt, subcommand("adopt")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Quickstart, subcommand("quickstart")]
 )
@@ -111,6 +113,10 @@ def run(command: Command) -> None:
             from omrl.studies import run as study
 
             study(command)
+        case Adopt():
+            from omrl.adopting import run as adopt
+
+            adopt(command)
         case Bench():
             from omrl.bench import run as bench
 

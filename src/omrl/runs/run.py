@@ -30,6 +30,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from omrl import folders
 from omrl.errors import OmrlError
 from omrl.files import read_json, replacing, write_json, write_rows, write_tensors
 from omrl.runs.config import CONFIG, RunConfig
@@ -39,6 +40,20 @@ if TYPE_CHECKING:
     from omrl.data import MetaDataset
 
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
+# Protocols of others, too, write files of their names.
+PROTOCOLS = ("scores", "logged", *metadata.entry_points(group="omrl.protocols").names)
+RUN = folders.Kind(
+    "run",
+    CONFIG,
+    (
+        *(CONFIG, "environment.json", "metrics.csv", "timings.json", "events/events.out.tfevents.*"),
+        *("checkpoints/latest", "checkpoints/step-*.safetensors"),
+        *(f"stages/*/{name}" for name in ("result.safetensors", "checkpoint.safetensors", "metrics.csv")),
+        "stages/*/events/events.out.tfevents.*",
+        # Of tests: the name of a protocol, and what was not the default.
+        *(f"{name}{end}" for name in PROTOCOLS for end in (".csv", ".json", "-*.csv", "-*.json")),
+    ),
+)
 
 
 class Run:
@@ -59,9 +74,8 @@ class Run:
             if differences := run.config.differences(config, defaults):
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
             return run
-        if folder.exists() and any(folder.iterdir()):
-            raise OmrlError(f"{folder} exists and is not a run.")
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        folders.claim(folder, RUN)
+        (folder / "checkpoints").mkdir(exist_ok=True)
         write_json(folder / "environment.json", environment())
         write_json(folder / CONFIG, asdict(config))
         return cls.open(folder)

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from omrl import folders
 from omrl.errors import OmrlError
-from omrl.files import write_json, write_rows
-from omrl.reporting import replacing
+from omrl.files import read_json, write_json, write_rows
+from omrl.reporting import REPORT
 from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
@@ -28,6 +29,14 @@ from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, w
 from omrl.studies.planning import Cell, Job, jobs, plan
 
 CURVES = ("return", "q")
+RESULTS = folders.Kind(
+    "folder of an experiment's results",
+    "results.json",
+    (
+        *("results.json", "scores.csv", "curves.csv", "figures/*.png", "figures/*.svg", "tables/*.csv", "tables/*.md"),
+        *(f"report/{file}" for file in (folders.MARKER, *REPORT.files)),
+    ),
+)
 # What a row takes over from the summary of its run.
 OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
@@ -77,7 +86,8 @@ def _finish(
     experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], scale: Scale, args: PaperRun | StudyRun
 ) -> dict[str, Any]:
     """Test what is not tested yet, draw, judge and write."""
-    folder = args.out / experiment.name
+    folder = folders.place(args.out / experiment.name)
+    _claim(folder, experiment)
     runs = {cell.job: runs[cell.job] for cell in cells}
     outcomes = _test_all(experiment, cells, runs, args.device)
     for name in ("figures", "tables"):
@@ -104,6 +114,12 @@ def _finish(
     }
     write_json(folder / "results.json", results)
     return results
+
+
+def _claim(folder: Path, experiment: Experiment) -> None:
+    """Make the folder of an experiment's results; one that holds anything else is left alone."""
+    results = folder / RESULTS.key
+    folders.claim(folder, RESULTS, known=results.is_file() and read_json(results).get("experiment") == experiment.name)
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------
@@ -171,7 +187,7 @@ def _page(experiment: Experiment, outcomes: Sequence[Outcome], target: Path, com
     for outcome in outcomes:
         label = outcome.cell.row.label + (f", {outcome.cell.title}" if len(experiment.data) > 1 else "")
         facts.setdefault(outcome.run, replace(outcome.facts, index=len(facts), name=label))
-    with replacing(target) as temporary:
+    with folders.replacing(target, REPORT) as temporary:
         probes = build(list(facts.values()), temporary, command)
     return {run: seen.embedding for run, seen in zip(facts, probes, strict=True) if seen.embedding is not None}
 
