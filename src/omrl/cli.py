@@ -186,7 +186,8 @@ def main() -> None:
             # Which flags there are depends on the algorithm.
             trained = training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
             if trained is not None:
-                print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}` tests it.")
+                own = f" --trust {trained.config.algorithm}" if ":" in trained.config.algorithm else ""
+                print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}{own}` tests it.")
         elif len(arguments) > 1 and arguments[0] == "collect" and not arguments[1].startswith("-"):
             # So do the defaults of a family's agents.
             from omrl.data.commands import Info, info

@@ -158,7 +158,8 @@ class Training(Model):
         unseen: MetaDataset | None = None,
         mode: Mode | None = None,
     ) -> None:
-        super().__init__(run, device, mode)
+        # Whoever trains has named it.
+        super().__init__(run, device, mode, trust=(run.config.algorithm,))
         self.unseen = unseen
         if self.step == 0:
             self.normalise = Normalisation.of(data)
