@@ -66,7 +66,7 @@ def test_it_learns(run):
 
 
 def test_it_is_tested_on_a_pump_that_it_has_not_seen(run):
-    found = evaluate(run.folder, context=50)
+    found = evaluate(run.folder, context=50, trust=NAME)
     assert found["protocol"] == "logged" and found["seeds"] == 2 and found["tasks"] == 1
     assert found["action_error"]["value"] < 0.3 * found["constant_error"]["value"]
 
@@ -75,7 +75,7 @@ def test_it_adapts_to_both_kinds_of_pumps(run, logs):
     obs = np.array([[-1.0, 0, 0], [0, 0, 0], [1.0, 0, 0]])
     for name, sign in (("pump-4", -1), ("pump-5", 1)):  # the second has not been seen
         for seed in (0, 1):
-            found = omrl.load(run.folder).adapt(logs[1][name], seed=seed).act(obs)
+            found = omrl.load(run.folder, trust=NAME).adapt(logs[1][name], seed=seed).act(obs)
             np.testing.assert_allclose(found[:, 0], 50 + sign * 40 * np.tanh(obs[:, 0]), atol=8)
 
 

@@ -131,7 +131,7 @@ def test_code_that_a_study_names_runs_only_when_trusted(mine, capsys):
 
 
 def test_the_command_lists_and_runs_it(mine, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["omrl", "study", "list", str(mine)])
+    monkeypatch.setattr(sys, "argv", ["omrl", "study", "list", str(mine), "--trust", "cloned:Cloning"])
     cli.main()
     assert "pumps" in capsys.readouterr().out
     words = ["study", "run", str(mine), "walks", "--device", "cpu", "--out", str(mine.parent / "out"), "--trust"]

@@ -15,6 +15,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
 
 from omrl import training
+from omrl.adopting import Adopt
 from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
 from omrl.bench import Bench
@@ -77,6 +78,7 @@ Command = (
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Study, subcommand("study")]
     | Annotated[Tune, subcommand("tune")]
+    | Annotated[Adopt, subcommand("adopt")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Quickstart, subcommand("quickstart")]
 )
@@ -123,6 +125,10 @@ def run(command: Command) -> None:
             from omrl.tuning import run as tune
 
             tune(command)
+        case Adopt():
+            from omrl.adopting import run as adopt
+
+            adopt(command)
         case Bench():
             from omrl.bench import run as bench
 
@@ -192,7 +198,8 @@ def main() -> None:
             # Which flags there are depends on the algorithm.
             trained = training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
             if trained is not None:
-                print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}` tests it.")
+                own = f" --trust {trained.config.algorithm}" if ":" in trained.config.algorithm else ""
+                print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}{own}` tests it.")
         elif len(arguments) > 1 and arguments[0] == "collect" and not arguments[1].startswith("-"):
             # So do the defaults of a family's agents.
             from omrl.data.commands import Info, info

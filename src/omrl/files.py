@@ -63,3 +63,12 @@ def write_tensors(
     data = save(whole, metadata=dict(metadata) if metadata else None)
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that names in a folder outlast a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

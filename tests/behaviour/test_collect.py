@@ -80,6 +80,7 @@ def test_the_data_set_validates_and_has_all_levels(small):
     assert sorted(split["train"] + split["test"]) == ["task-000", "task-050", "task-099"]
     assert leftovers(small.parent) == ["data"]
     assert sorted(p.name for p in small.iterdir()) == [
+        ".omrl.json",
         "manifest.json",
         "policies",
         "task-000.safetensors",

@@ -35,7 +35,12 @@ def write_rest(writer):
 def test_task_by_task_equals_at_once(tmp_path):
     written = write_rest(make_writer(tmp_path / "logs"))
     assert_same_dataset(written, make_dataset())
-    assert tree(tmp_path) == ["logs", "logs/manifest.json", *(f"logs/task-00{i}.safetensors" for i in range(3))]
+    assert tree(tmp_path) == [
+        "logs",
+        "logs/.omrl.json",
+        "logs/manifest.json",
+        *(f"logs/task-00{i}.safetensors" for i in range(3)),
+    ]
 
 
 def test_reference_returns_are_kept(tmp_path):
@@ -57,7 +62,7 @@ def test_nothing_is_written_before_the_first_good_task(tmp_path):
     assert tree(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", range(11))
+@pytest.mark.parametrize("moment", range(12))
 def test_going_on_after_an_interruption_at_any_file_operation(tmp_path, monkeypatch, moment):
     """Die at the n-th rename or replace; what comes after must find nothing damaged and end with the same bytes."""
     whole = write_rest(make_writer(tmp_path / "whole"))
@@ -82,11 +87,11 @@ def test_going_on_after_an_interruption_at_any_file_operation(tmp_path, monkeypa
         except KeyboardInterrupt:
             finished = False
     if finished:
-        assert moment >= 9  # header, 3 x (file, record), manifest, folder
+        assert moment >= 10  # marker, header, 3 x (file, record), manifest, folder
     else:
         assert not target.exists()
         writer = make_writer(target)
-        assert sum(map(writer.done, make_logs())) == max(0, moment - 1) // 2
+        assert sum(map(writer.done, make_logs())) == max(0, moment - 2) // 2
         write_rest(writer)
     assert tree(target) == tree(whole.path)
     assert all((target / name).read_bytes() == (whole.path / name).read_bytes() for name in tree(target))
@@ -156,10 +161,10 @@ def test_an_existing_dataset_is_refused_and_replaced_only_at_the_end(tmp_path):
 def test_force_never_removes_a_folder_of_something_else(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "thesis.tex").touch()
-    with pytest.raises(OmrlError, match="is not a meta-dataset; it is not replaced"):
+    with pytest.raises(OmrlError, match="is not a meta-dataset; nothing in it is touched"):
         make_writer(tmp_path / "logs", force=True)
     (tmp_path / "file").touch()
-    with pytest.raises(OmrlError, match="it is not replaced"):
+    with pytest.raises(OmrlError, match="is not a meta-dataset"):
         make_writer(tmp_path / "file", force=True)
     (tmp_path / "empty").mkdir()
     write_rest(make_writer(tmp_path / "empty", force=True))

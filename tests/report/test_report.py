@@ -18,7 +18,7 @@ from report_helpers import HOSTILE, small_run, walks
 import omrl
 from omrl import OmrlError, cli, evaluation
 from omrl.families import FAMILIES, Task
-from omrl.reporting import MARKER, build, gather, probe, report, tables
+from omrl.reporting import build, gather, probe, report, tables
 from omrl.runs.model import Model
 from omrl.runs.run import Run
 
@@ -285,17 +285,22 @@ def quick(monkeypatch):
 def test_an_earlier_report_is_replaced_and_nothing_else_is(run, tmp_path, quick):
     out = tmp_path / "deep" / "report"
     assert omrl.report(run, out) == out / "index.html"
-    (out / "old.txt").write_text("x")
+    (out / "index.html").write_text("old")
     report([run], out)
-    assert not (out / "old.txt").exists() and (out / "index.html").is_file()
+    assert (out / "index.html").read_text() != "old"
     assert {path.name for path in out.parent.iterdir()} == {"report"}
-    (out / MARKER).unlink()
-    with pytest.raises(OmrlError, match="is not a report"):
-        report(run, out)
     with pytest.raises(OmrlError, match="is not a report"):
         report(run, out / "index.html")
-    with pytest.raises(OmrlError, match="holds the run"):
-        report(run, run)
+    (out / "notes.txt").write_text("x")
+    with pytest.raises(OmrlError, match=r"holds notes.txt, which omrl did not write"):
+        report(run, out)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.json").write_text("{}")
+    with pytest.raises(OmrlError, match="is not a report"):
+        report(run, tmp_path / "mine")
+    for place in (run, run / "report", run.parent):
+        with pytest.raises(OmrlError, match=r"which is read|is what is read"):
+            report(run, place)
     (tmp_path / "empty").mkdir()
     assert report(run, tmp_path / "empty").is_file()
 

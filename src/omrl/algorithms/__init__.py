@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module, metadata
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,8 +43,30 @@ def known_algorithms() -> dict[str, str]:
     return ALGORITHMS | {name: path for name, path in installed.items() if name not in ALGORITHMS}
 
 
+def check_trusted(name: str, trust: Collection[str], where: object) -> None:
+    """Refuse to import what a file names and nobody vouched for: importing a module runs its code."""
+    if name in known_algorithms() or name in trust or ":" not in name:
+        return
+    module = name.partition(":")[0]
+    raise OmrlError(
+        f"{where} names the algorithm {name}, and opening it would run the module {module} ({_location(module)}); "
+        f"--trust {name} allows it, or trust={name!r} in Python."
+    )
+
+
+def _location(module: str) -> str:
+    """Where a module's file is, found without running anything, its packages included."""
+    path: Sequence[str] | None = None
+    for end in range(1, len(parts := module.split(".")) + 1):
+        found = PathFinder.find_spec(".".join(parts[:end]), path)
+        if found is None:
+            return "which is not found"
+        path = found.submodule_search_locations
+    return str(Path(found.origin).absolute()) if found is not None and found.origin else "a folder of modules"
+
+
 def get_algorithm(name: str) -> type[Algorithm[Any]]:
-    """The class of that name."""
+    """The class of that name, imported: the caller's own word, or one that `check_trusted` let pass."""
     known = known_algorithms()
     module, separator, attribute = known.get(name, name).partition(":")
     if not separator:

@@ -20,13 +20,14 @@ import numpy as np
 import tyro
 from tyro.conf import Positional
 
+from omrl import folders
 from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
 from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.data.arrays import Arrays, episode_returns
 from omrl.data.manifest import BehaviourPolicy, Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
-from omrl.files import write_json, write_rows
+from omrl.files import read_json, write_json, write_rows
 
 if TYPE_CHECKING:
     from omrl.behaviour.policies import PolicyFiles
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 ROLLOUT_TASKS = 25
 CURVE_POINTS = 50
 JOB = "job.json"
+WORK = folders.Kind(
+    "working folder of omrl collect",
+    JOB,
+    (JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
+)
 
 
 @dataclass(frozen=True)
@@ -138,9 +144,10 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     family = get_family(args.family)
     default = preset(family, args.schedule)
     _check(args, agents, default.agents)
-    out = args.out.absolute()
+    out = folders.place(args.out)
     work = out.parent / f".{out.name}.collect"
     if args.from_policies:
+        folders.keep_apart(out, args.policies / family.name)
         stored = PolicyFiles.open(args.policies / family.name)
         if stored.family.name != family.name:
             raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
@@ -156,17 +163,22 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if args.dry_run:
         print(json.dumps(plan, indent=2))
         return None
+    folders.clear_up(out)
+    folders.clear_up(work)
     if _finished(out, plan, policies, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
         device = choose_device(args.device)
         # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
         writer = _writer(family, tasks, plan, out, args)
-        if not _open_work(work, job, args.force):
-            writer.abandon()
-        if not args.from_policies:
-            stored = _train(family, tasks, agents, source, device, work)
-        _log_rollouts(writer, stored, tasks, plan["rollout"])
+        goes_on = _open_work(work, job, args.force)
+        with folders.only_writer(work):
+            if not goes_on:
+                write_json(work / JOB, job)
+                writer.abandon()
+            if not args.from_policies:
+                stored = _train(family, tasks, agents, source, device, work)
+            _log_rollouts(writer, stored, tasks, plan["rollout"])
     _keep_policies(work, job, out)
     dataset = MetaDataset.open(out)
     if not dataset.split["test"]:
@@ -283,10 +295,8 @@ def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
     if left is not None and not force:
         raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
     try:
-        if work.exists():
-            shutil.rmtree(work)
-        work.mkdir(parents=True)
-        write_json(work / JOB, job)
+        folders.discard(work, WORK)
+        folders.claim(work, WORK)
     except OSError as error:
         raise OmrlError(f"{work} could not be written: {error.strerror}.") from error
     return False
@@ -294,7 +304,7 @@ def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
 
 def _left_job(work: Path) -> Any:
     record = work / JOB
-    return json.loads(record.read_text()) if record.exists() else None
+    return read_json(record) if record.exists() else None
 
 
 # -- the two stages --------------------------------------------------------------------------------------------------
@@ -428,4 +438,4 @@ def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:
     if trained.is_dir():
         shutil.rmtree(out / "policies", ignore_errors=True)
         trained.rename(out / "policies")
-    shutil.rmtree(work, ignore_errors=True)
+    folders.discard(work, WORK)

@@ -13,6 +13,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from omrl import folders
 from omrl.data.arrays import Arrays, Place, checked, make_entry, task_file
 from omrl.data.dataset import MetaDataset
 from omrl.data.manifest import (
@@ -31,16 +32,25 @@ from omrl.data.manifest import (
 from omrl.data.taskfile import TaskFile, to_bytes
 from omrl.errors import OmrlError
 from omrl.families.family import Task
-from omrl.files import replacing
+from omrl.files import replacing, sync_folder
 
 # Holds the header and a record per finished task while the dataset is being built.
 BUILD = ".build"
+DATASET = folders.Kind(
+    "meta-dataset",
+    MANIFEST,
+    (
+        *(MANIFEST, "task-*.safetensors", f"{BUILD}/*", "figures/*.png"),
+        *("policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
+    ),
+)
 
 
 class MetaDatasetWriter:
     """Builds `.NAME.partial` beside its target and renames it once.
 
-    Started again with the same arguments after an interruption it goes on with the tasks that are not `done`.
+    Started again with the same arguments after an interruption it goes on with the tasks that are not `done`. A dataset
+    that is there already and would be written again as it is, is left alone.
     """
 
     def __init__(
@@ -62,7 +72,7 @@ class MetaDatasetWriter:
         force: bool = False,
     ) -> None:
         """Check the header and find what an interrupted writer left; nothing is written yet."""
-        self.path = Path(path).absolute()
+        self.path = folders.place(path)
         self._partial = self.path.parent / f".{self.path.name}.partial"
         self._header = make_header(
             str(path),
@@ -83,6 +93,7 @@ class MetaDatasetWriter:
         described = [{"name": t.name, "params": json_copy(dict(t.params), f"task {t.name!r}: params")} for t in tasks]
         self._plan = {**as_plain(self._header), "tasks": described}
         self._force = force
+        folders.clear_up(self.path)
         self._check_target()
         self._entries: dict[str, TaskEntry] = {}
         if self._partial.exists():
@@ -90,7 +101,7 @@ class MetaDatasetWriter:
             if self._left_plan() in (None, self._plan):
                 self._entries = {name: entry for name in self._tasks if (entry := self._left_entry(name))}
             elif force:
-                shutil.rmtree(self._partial)
+                folders.discard(self._partial, DATASET)
             else:
                 raise OmrlError(
                     f"{self._partial} is an unfinished dataset made with other arguments; "
@@ -117,10 +128,7 @@ class MetaDatasetWriter:
         data = to_bytes(rows)
         entry = make_entry(task, position, rows, data, self._header.horizon, told or Told())
         with self._writing(f"task {name!r}"):
-            header = self._partial / BUILD / "header.json"
-            if not header.exists():
-                header.parent.mkdir(parents=True, exist_ok=True)
-                _write_file(header, json.dumps(self._plan).encode())
+            self._begin()
             _write_file(self._partial / entry.file, data)
             _write_file(self._record(name), json.dumps(as_plain(entry)).encode())
         self._entries[name] = entry
@@ -132,34 +140,59 @@ class MetaDatasetWriter:
         if missing:
             raise OmrlError(f"{self.path}: task {missing[0]!r} is missing ({len(missing)} of {len(self._tasks)} are)")
         manifest = Manifest(**vars(self._header), tasks=tuple(self._entries[name] for name in self._tasks))
-        old = self.path.parent / f".{self.path.name}.old"
         with self._writing(MANIFEST):
             _write_file(self._partial / MANIFEST, manifest.to_json().encode())
             MetaDataset.open(self._partial)
-            self._check_target()
-            # A crash between the two renames leaves both datasets whole, and the next `finish` completes it.
-            if self.path.exists():
-                shutil.rmtree(old, ignore_errors=True)
-                self.path.rename(old)
-            self._partial.rename(self.path)
-            _sync_folder(self.path.parent)
-            shutil.rmtree(self.path / BUILD, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+            there = self._check_target()
+            if there is None:
+                if (self._partial / BUILD).exists():
+                    shutil.rmtree(self._partial / BUILD)
+                folders.put(self._partial, self.path, DATASET)
+            elif there == manifest:
+                self.abandon()
+            else:
+                raise self._exists()
         return MetaDataset.open(self.path)
 
     def abandon(self) -> None:
         """Remove what was written so far."""
-        shutil.rmtree(self._partial, ignore_errors=True)
+        folders.discard(self._partial, DATASET, held=True)
         self._entries.clear()
 
-    def _check_target(self) -> None:
-        if not self.path.exists() and not self.path.is_symlink():
-            return
-        if not self._force:
-            raise OmrlError(f"{self.path} exists already; use --force to replace it")
-        # --force replaces datasets, never a folder of something else.
-        if not (self.path / MANIFEST).is_file() and not (self.path.is_dir() and not any(self.path.iterdir())):
-            raise OmrlError(f"{self.path} exists and is not a meta-dataset; it is not replaced")
+    @contextmanager
+    def afresh(self) -> Iterator[None]:
+        """Begin without what an earlier writer left, while no other process writes the same."""
+        with self._writing("its folder"):
+            folders.claim(self._partial, DATASET)
+        with folders.only_writer(self._partial):
+            folders.clear(self._partial)
+            self._entries.clear()
+            yield
+
+    def _begin(self) -> None:
+        """Make the folder and its header, if that is not done yet."""
+        header = self._partial / BUILD / "header.json"
+        if not header.exists():
+            folders.claim(self._partial, DATASET)
+            header.parent.mkdir(exist_ok=True)
+            _write_file(header, json.dumps(self._plan).encode())
+        elif folders.marked_as(self._partial) is None:
+            folders.mark(self._partial, DATASET)  # it was begun before there were markers, as its header says
+
+    def _check_target(self) -> Manifest | None:
+        """Refuse what stands in the way; what is there, if it may be what this one is going to write."""
+        if folders.vacant(self.path):
+            return None
+        if self._force:
+            folders.check_replaceable(self.path, DATASET)
+            return None
+        there = MetaDataset.open(self.path).manifest
+        if header_settings(there) != header_settings(self._header) or [t.name for t in there.tasks] != [*self._tasks]:
+            raise self._exists()
+        return there
+
+    def _exists(self) -> OmrlError:
+        return OmrlError(f"{self.path} exists already; use --force to replace it")
 
     def _check_same_arrays(self, rows: Arrays, place: Place) -> None:
         """The optional arrays are there for every task or for none."""
@@ -178,16 +211,29 @@ class MetaDatasetWriter:
         return self._partial / BUILD / f"{task_file(self._tasks[name][0])}.json"
 
     def _left_plan(self) -> dict[str, Any] | None:
+        """What an interrupted writer was going to write."""
         try:
+            if (manifest := self._left_manifest()) is not None:
+                described = [{"name": entry.name, "params": entry.params} for entry in manifest.tasks]
+                return {**as_plain(manifest), "tasks": described}
             return parse_object((self._partial / BUILD / "header.json").read_bytes(), "header.json")
         except (OSError, OmrlError):
             return None
+
+    def _left_manifest(self) -> Manifest | None:
+        """That of a writer which was interrupted when all was written: its records may be gone."""
+        path = self._partial / MANIFEST
+        return Manifest.from_json(path.read_bytes(), str(path)) if path.is_file() else None
 
     def _left_entry(self, name: str) -> TaskEntry | None:
         """What an interrupted writer recorded of a task, if its file is still what the record says."""
         record = self._record(name)
         try:
-            entry = from_plain(TaskEntry, parse_object(record.read_bytes(), str(record)), str(record))
+            manifest = self._left_manifest()
+            if manifest is not None:
+                entry = manifest.tasks[self._tasks[name][0]]
+            else:
+                entry = from_plain(TaskEntry, parse_object(record.read_bytes(), str(record)), str(record))
             data = (self._partial / entry.file).read_bytes()
         except (OSError, OmrlError):
             return None
@@ -215,28 +261,20 @@ def write_all(
     `expected` are the tasks' checksums where the source knows them: what is written must match.
     """
     writer = MetaDatasetWriter(path, tasks=tasks, force=force, **header_settings(header))
-    writer.abandon()  # a leftover may hold other rows under the same header
-    try:
-        for name, arrays, told, place in rows:
-            entry = writer.write(name, arrays, told, place)
-            if expected is not None and entry.sha256 != expected[name]:
-                raise OmrlError(f"{place.file}: the rows of task {name!r} do not match their checksum")
-        return writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
+    with writer.afresh():  # a leftover may hold other rows under the same header
+        try:
+            for name, arrays, told, place in rows:
+                entry = writer.write(name, arrays, told, place)
+                if expected is not None and entry.sha256 != expected[name]:
+                    raise OmrlError(f"{place.file}: the rows of task {name!r} do not match their checksum")
+            return writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
 
 
 def _write_file(path: Path, data: bytes) -> None:
     """Whole or not at all, also when the power fails."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -42,6 +42,8 @@ class Evaluate:
     """Seed of contexts and start states."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    trust: tuple[str, ...] = ()
+    """Algorithms of the run, as module:Class, whose code may run."""
     json: bool = False
     """Print JSON for programs instead of a table."""
 
@@ -50,6 +52,8 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     """Step 4 from Python: takes what the command takes, returns the summary, writes rows and summary into the run."""
     from omrl.evaluation.testing import test
 
+    if isinstance(options.get("trust"), str):
+        options["trust"] = (options["trust"],)
     return test(Evaluate(Path(run), **options))
 
 

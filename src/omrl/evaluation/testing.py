@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from omrl import stats
+from omrl import folders, stats
 from omrl.data import MetaDataset
 from omrl.devices import choose_device
 from omrl.errors import OmrlError
@@ -33,7 +33,13 @@ def test(args: Evaluate) -> dict[str, Any]:
     level = None if args.context_level == run.config.level else args.context_level
     episodes = args.episodes if protocol.uses_simulator else Evaluate.episodes
     args = replace(args, protocol=protocol.name, context_level=level, episodes=episodes)
-    model = Model(run, choose_device(args.device))
+    # Only what it writes: the run may be in training.
+    with folders.only_writer(run.folder, f".{Path(file_name(args)).stem}.lock"):
+        return _test(args, run, dataset, protocol, level)
+
+
+def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, level: str | None) -> dict[str, Any]:
+    model = Model(run, choose_device(args.device), trust=args.trust)
     if model.step == 0:
         raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
     names = dataset.split[args.split]

@@ -20,16 +20,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from omrl.algorithms.algorithm import BatchSpec, Stage
 from omrl.data import Tensors
 from omrl.engine import Batch, Params, Population
-from omrl.errors import OmrlError
-from omrl.files import write_tensors
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from omrl.progress import Meter, counted
+from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
 from omrl.runs.run import Run
 
 # Optimiser states of hundreds of learners take gigabytes: they are saved by the clock and not by the update.
@@ -133,13 +131,9 @@ def _generator(seed: int, task: int) -> torch.Generator:
 
 
 def _save(path: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
-    arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
-    write_tensors(path, arrays, {"step": str(step)})
+    save_checkpoint(path, tensors, {"step": step})
 
 
 def _load(path: Path) -> tuple[int, dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return int(file.metadata()["step"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # safetensors raises its own kinds
-        raise OmrlError(f"{path} is damaged ({error}); delete it to learn this stage again.") from error
+    tensors, notes = load_checkpoint(path, hint="; delete it to learn this stage again")
+    return notes["step"], tensors

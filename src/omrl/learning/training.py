@@ -7,16 +7,17 @@ bytes as one that was never interrupted.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Generator, Tensor
 
+from omrl import folders
 from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.compiling import loading_beside
@@ -31,7 +32,7 @@ from omrl.progress import Meter, counted
 from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.model import Model
 from omrl.runs.names import Column, Columns
-from omrl.runs.run import Run
+from omrl.runs.run import RUN, Run
 
 if TYPE_CHECKING:
     from omrl.training import Train
@@ -44,6 +45,7 @@ SATURATED_SHARE = 0.5
 
 def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     """Train, or go on with training."""
+    out = _checked_out(args)
     dataset = MetaDataset.open(args.data)
     level = dataset.level(args.level or "mixed")
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
@@ -74,16 +76,28 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     # What can be wrong with the data is found before there is a folder that would have to be cleaned up.
     with loading_beside(config.cpu is None or config.cpu["mode"] == "compiled"):
         rows = OnDisk(view, args.max_rows, device) if config.stream else view.to(device, max_rows=args.max_rows)
-    if there and args.force:
-        shutil.rmtree(args.out)
-    folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
+    if args.force:
+        folders.discard(out, RUN)
+    folders.claim(out, RUN, known=begun is not None)
     unseen = level.select(dataset.split["test"]) if dataset.family and dataset.split["test"] else None
     threads, mode = (config.cpu["threads"], config.cpu["mode"]) if config.cpu else (None, None)
-    with limited_threads(args.threads or threads):
+    with folders.only_writer(out), limited_threads(args.threads or threads):
+        folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
         training = Training(folder, rows, device, unseen, mode)
         training.prepare(rows, dataset.manifest.varies, args.log_every)
         training.learn(args.log_every, args.save_every, args.eval_every)
     return folder
+
+
+def _checked_out(args: Train) -> Path:
+    """Where the run goes: not into its data, and in the place of nothing but a run."""
+    out = folders.place(args.out)
+    folders.keep_apart(out, args.data)
+    if not args.dry_run:
+        folders.clear_up(out)
+    if args.force:
+        folders.check_replaceable(out, RUN)
+    return out
 
 
 def run_config(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> RunConfig:
@@ -158,7 +172,8 @@ class Training(Model):
         unseen: MetaDataset | None = None,
         mode: Mode | None = None,
     ) -> None:
-        super().__init__(run, device, mode)
+        # Whoever trains has named it.
+        super().__init__(run, device, mode, trust=(run.config.algorithm,))
         self.unseen = unseen
         if self.step == 0:
             self.normalise = Normalisation.of(data)

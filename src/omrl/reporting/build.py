@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Names:
         return found
 
 
-def build(runs: Sequence[RunFacts], folder: Path, command: str) -> list[Probe]:
+def build(runs: Sequence[RunFacts], folder: Path, command: str, trust: Collection[str] = ()) -> list[Probe]:
     """Write index.html, figures/ and tables/ into an empty folder; return what was seen in every run."""
     started = time.monotonic()
     for name in ("figures", "tables"):
@@ -53,7 +53,7 @@ def build(runs: Sequence[RunFacts], folder: Path, command: str) -> list[Probe]:
         probes = []
         for facts in runs:
             meter.update(meter.done, f"embedding and rolling out {facts.name}")
-            probes.append(probe(facts))
+            probes.append(probe(facts, trust))
             meter.update(meter.done + 1)
         content = Content(
             runs=runs,

@@ -99,6 +99,11 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     scores = run.scores
     if scores is not None and _older(run.folder / "scores.csv", run.folder / "checkpoints" / "latest"):
         notes.append("Its scores are older than its newest checkpoint: run omrl evaluate again.")
+    notes += [
+        f"Its {name}.csv is not as omrl evaluate wrote it: somebody has changed it since."
+        for name in ("scores", "logged")
+        if run.scores_changed(name)
+    ]
     if scores is not None and scores.split != "test":
         notes.append("Its scores are those of the tasks it was trained on, not of unseen ones.")
     if scores is not None and scores.split == "test" and dataset and {*scores.tasks} & {*dataset.split["train"]}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -75,7 +75,7 @@ class Probe:
     rollouts_note: str
 
 
-def probe(facts: RunFacts) -> Probe:
+def probe(facts: RunFacts, trust: Collection[str] = ()) -> Probe:
     """Look at a run; what cannot be had is a sentence, not an error."""
     if facts.dataset is None:
         return Probe(None, facts.data_note, None, facts.data_note)
@@ -84,7 +84,7 @@ def probe(facts: RunFacts) -> Probe:
         return Probe(None, note, None, note)
     dataset = facts.dataset
     try:
-        trained = Model(facts.run)
+        trained = Model(facts.run, trust=trust)
         view = dataset.level(facts.config.level)
     except OmrlError as error:
         return Probe(None, str(error), None, str(error))

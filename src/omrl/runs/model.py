@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
 
 from omrl import schema
-from omrl.algorithms import get_algorithm
+from omrl.algorithms import check_trusted, get_algorithm
 from omrl.algorithms.algorithm import Algorithm, MetaConfig
 from omrl.data.arrays import to_unit
 from omrl.engine import Mode, Population
@@ -53,8 +53,10 @@ def populate(
 class Model:
     """A run's learners as they are after its newest checkpoint: what can infer tasks and act, without any data."""
 
-    def __init__(self, run: Run, device: str = "cpu", mode: Mode | None = None) -> None:
+    def __init__(self, run: Run, device: str = "cpu", mode: Mode | None = None, trust: Collection[str] = ()) -> None:
+        """`trust` names what may be imported, where the run's algorithm is not an installed one."""
         config = run.config
+        check_trusted(config.algorithm, trust, run.folder / CONFIG)
         self.run = run
         self.obs_dim, self.act_dim = config.observation_dim, config.action_dim
         self.action_low = np.array(config.action_low, np.float32)

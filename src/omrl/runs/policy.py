@@ -6,7 +6,7 @@ action = policy.act(observation)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,9 +132,9 @@ def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ..
     return array
 
 
-def load(run: str | Path) -> Model:
-    """A trained run, ready to adapt."""
+def load(run: str | Path, trust: str | Collection[str] = ()) -> Model:
+    """A trained run, ready to adapt; `trust` names an algorithm as module:Class whose code may run."""
     from omrl.runs.model import Model
     from omrl.runs.run import Run
 
-    return Model(Run.open(Path(run)))
+    return Model(Run.open(Path(run)), trust=(trust,) if isinstance(trust, str) else trust)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ def read_metrics(path: Path) -> dict[str, Curve]:
     """Every metric of a run by name; nothing where there is no file yet."""
     logged: dict[str, dict[tuple[int, int], float]] = {}
     transitions = {}
-    for row in _rows(path, METRICS):
+    for row in _rows(path, METRICS, appended=True):
         try:
             transitions[int(row["step"])] = int(row["transitions"])
             logged.setdefault(row["name"], {})[int(row["seed"]), int(row["step"])] = float(row["value"])
@@ -54,6 +55,20 @@ def read_metrics(path: Path) -> dict[str, Curve]:
         values = [[cells.get((seed, step), np.nan) for step in steps] for seed in seeds]
         curves[name] = Curve(np.array(steps), np.array([transitions[step] for step in steps]), np.array(values))
     return curves
+
+
+def whole_metrics(path: Path) -> list[list[str]]:
+    """The rows of metrics.csv that are whole, whatever happened to the others and to the header."""
+    rows = csv.reader(io.StringIO(_text(path, appended=True), newline=""))
+    return [row for row in rows if len(row) == len(METRICS) and _is_metric(row)]
+
+
+def _is_metric(row: Sequence[str]) -> bool:
+    try:
+        int(row[0]), int(row[1]), int(row[2]), float(row[4])
+    except ValueError:
+        return False
+    return True
 
 
 def read_scores(path: Path) -> Scores | None:
@@ -96,12 +111,24 @@ def read_logged(path: Path) -> dict[str, Array]:
     return found
 
 
-def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+def _rows(path: Path, columns: Sequence[str], appended: bool = False) -> list[dict[str, str]]:
     """Rows of a CSV file with these columns; a row that an interrupted run left half written is not one."""
-    if not path.is_file():
+    text = _text(path, appended) if path.is_file() else ""
+    if not text:
         return []
-    with path.open(newline="") as file:
-        rows = csv.DictReader(file)
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
         if not set(columns) <= set(rows.fieldnames or ()):
             raise OmrlError(f"{path} must have the columns {', '.join(columns)}.")
         return [row for row in rows if None not in row.values() and None not in row]
+    except csv.Error as error:
+        raise OmrlError(f"{path} is not a table ({error}).") from error
+
+
+def _text(path: Path, appended: bool) -> str:
+    """What a file says; of one that is appended to, up to the last whole line."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OmrlError(f"{path} cannot be read ({error}).") from error
+    return text[: text.rfind("\n") + 1] if appended else text

@@ -15,11 +15,13 @@ runs/focal/
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
@@ -27,18 +29,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
+from omrl import folders
 from omrl.errors import OmrlError
-from omrl.files import read_json, replacing, write_json, write_rows, write_tensors
+from omrl.files import read_json, replacing, write_json, write_rows
+from omrl.progress import counted
+from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
-from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_metrics, read_scores
+from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_metrics, read_scores, whole_metrics
 
 if TYPE_CHECKING:
     from omrl.data import MetaDataset
 
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
+# Protocols of others, too, write files of their names.
+PROTOCOLS = ("scores", "logged", *metadata.entry_points(group="omrl.protocols").names)
+RUN = folders.Kind(
+    "run",
+    CONFIG,
+    (
+        *(CONFIG, "environment.json", "metrics.csv", "timings.json", "events/events.out.tfevents.*"),
+        *("checkpoints/latest", "checkpoints/step-*.safetensors"),
+        *(f"stages/*/{name}" for name in ("result.safetensors", "checkpoint.safetensors", "metrics.csv")),
+        "stages/*/events/events.out.tfevents.*",
+        # Of tests: the name of a protocol, and what was not the default.
+        *(f"{name}{end}" for name in PROTOCOLS for end in (".csv", ".json", "-*.csv", "-*.json")),
+    ),
+)
 
 
 class Run:
@@ -47,6 +65,8 @@ class Run:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         self._events: Any = None
+        # Rows of metrics that are there, and that were when the newest checkpoint was saved.
+        self._metrics_there = self._metrics_saved = 0
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, Any]) -> Run:
@@ -59,9 +79,8 @@ class Run:
             if differences := run.config.differences(config, defaults):
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
             return run
-        if folder.exists() and any(folder.iterdir()):
-            raise OmrlError(f"{folder} exists and is not a run.")
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        folders.claim(folder, RUN)
+        (folder / "checkpoints").mkdir(exist_ok=True)
         write_json(folder / "environment.json", environment())
         write_json(folder / CONFIG, asdict(config))
         return cls.open(folder)
@@ -150,8 +169,8 @@ class Run:
     def save(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Write a checkpoint, point to it, and drop the one before the last."""
         name = f"step-{step:07d}.safetensors"
-        arrays = {key: value.detach().cpu().numpy() for key, value in state.items()}
-        write_tensors(self.folder / "checkpoints" / name, arrays, {"step": str(step)})
+        # The metrics first: a run that goes on from here does not log them again.
+        save_checkpoint(self.folder / "checkpoints" / name, state, {"step": step, "metrics": self._settle_metrics()})
         with replacing(self.folder / "checkpoints" / "latest") as temporary:
             temporary.write_text(name + "\n")
         # By length first: ten million has a digit more than the names are padded to.
@@ -166,18 +185,22 @@ class Run:
         path = self._latest()
         if path is None:
             return None
-        try:
-            with safe_open(path, framework="pt") as file:
-                return int(file.metadata()["step"]), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except Exception as error:  # safetensors raises its own kinds
-            raise OmrlError(f"{path} is missing or damaged ({error}).") from error
+        state, notes = load_checkpoint(path)
+        self._metrics_saved = notes.get("metrics", 0)
+        return notes["step"], state
 
     def note_scores(
         self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], found: Mapping[str, Any]
     ) -> None:
         """What a test found: its rows, and what they sum up to."""
-        write_rows(self.folder / f"{name}.csv", [header, *rows])
-        write_json(self.folder / f"{name}.json", found)
+        path = self.folder / f"{name}.csv"
+        write_rows(path, [header, *rows])
+        write_json(self.folder / f"{name}.json", {**found, CHECKSUM: _sha256(path)})
+
+    def scores_changed(self, name: str = "scores") -> bool:
+        """Whether the rows of a test are not those that it wrote; an older omrl did not say."""
+        path, wanted = self.folder / f"{name}.csv", self.summary(name).get(CHECKSUM)
+        return wanted is not None and path.is_file() and wanted != _sha256(path)
 
     def note_timings(self, seconds: Mapping[str, float]) -> None:
         """Where the time went."""
@@ -189,15 +212,15 @@ class Run:
         """Append metrics: name to one value per seed."""
         first = self.config.seed
         path = self.folder / "metrics.csv"
-        new = not path.exists()
+        if not path.exists():
+            write_rows(path, [METRICS])
         with path.open("a", newline="") as file:
             rows = csv.writer(file)
-            if new:
-                rows.writerow(METRICS)
             for name, per_seed in values.items():
                 rows.writerows(
                     (step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed, first)
                 )
+                self._metrics_there += len(per_seed)
         if self._events is not None:
             for name, per_seed in values.items():
                 for seed, value in enumerate(per_seed, first):
@@ -206,11 +229,8 @@ class Run:
 
     def has_logged(self, name: str, step: int) -> bool:
         """Whether a metric has a value at this step."""
-        path = self.folder / "metrics.csv"
-        if not path.exists():
-            return False
-        with path.open(newline="") as file:
-            return any(row["name"] == name and row["step"] == str(step) for row in csv.DictReader(file))
+        curve = self.curves.get(name)
+        return curve is not None and step in curve.steps
 
     def close(self) -> None:
         """Write out what TensorBoard has not got yet."""
@@ -228,12 +248,28 @@ class Run:
             events = self.folder / "events"
             self._events = SummaryWriter(str(events), purge_step=step + 1 if events.exists() else None)
         path = self.folder / "metrics.csv"
-        if not path.exists():
-            return
-        with path.open(newline="") as file:
-            head, *rows = list(csv.reader(file))
-        kept = [row for row in rows if len(row) == len(METRICS) and int(row[0]) <= step]
-        write_rows(path, [head, *kept])
+        if path.exists():
+            rows = [row for row in whole_metrics(path) if int(row[0]) <= step]
+            write_rows(path, [METRICS, *rows])
+            self._metrics_there = len(rows)
+        if lost := max(self._metrics_saved - self._metrics_there, 0):
+            print(
+                f"warning: {path} has lost {counted(lost, 'row')} of the updates up to {step:,}; training goes on from "
+                "its checkpoint, and does not make them again.",
+                file=sys.stderr,
+            )
+
+    def _settle_metrics(self) -> int:
+        """Have the metrics on the disk; how many rows there are."""
+        path = self.folder / "metrics.csv"
+        if path.exists():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        return self._metrics_there
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def environment() -> dict[str, Any]:

@@ -10,6 +10,7 @@ they are judged. Importing this is cheap; what needs torch is imported when an e
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,6 +30,8 @@ class StudyList:
 
     file: Positional[Path]
     """The study."""
+    trust: tuple[str, ...] = ()
+    """Algorithms that the study names as module:Class and whose code may run: it says what they cost."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Paper:
 def run(args: Paper | Study) -> None:
     """The commands."""
     if isinstance(args.command, PaperList | StudyList):
-        print_list(args.command.file if isinstance(args.command, StudyList) else None)
+        print_list(*((args.command.file, args.command.trust) if isinstance(args.command, StudyList) else ()))
         return
     from omrl.studies.execute import execute
 
@@ -121,12 +124,13 @@ WIDE = 150
 COLUMNS = ("name", "in the paper", "data", "rows", "runs", "updates", "full scale, one H200", "small scale, 2 cores")
 
 
-def overview(file: Path | None = None) -> list[tuple[str, ...]]:
+def overview(file: Path | None = None, trust: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """A line for every experiment; runs are those of each by itself, some of which others have too."""
     from omrl.studies.definitions import read_study
     from omrl.studies.planning import jobs, minutes, plan, updates
 
     study = read_study(file)
+    study.check_trusted(trust)
     lines: list[tuple[str, ...]] = []
     for experiment in study.experiments.values():
         full, small = (jobs(plan(experiment, study.scales[scale])) for scale in ("full", "small"))
@@ -146,7 +150,7 @@ def overview(file: Path | None = None) -> list[tuple[str, ...]]:
     return lines
 
 
-def print_list(file: Path | None = None) -> None:
+def print_list(file: Path | None = None, trust: Sequence[str] = ()) -> None:
     """The table of experiments."""
     from rich.console import Console
     from rich.table import Column, Table
@@ -156,7 +160,7 @@ def print_list(file: Path | None = None) -> None:
     # The name is what `omrl paper run` takes, and is never cut; a narrow terminal has no room for the longest columns.
     shown = [i for i, name in enumerate(COLUMNS) if console.width >= WIDE or name not in ("data", "rows", "updates")]
     table = Table(*(Column(COLUMNS[i], no_wrap=i == 0) for i in shown))
-    for line in overview(file):
+    for line in overview(file, trust):
         table.add_row(*(line[i] for i in shown))
     console.print(table)
     print("Runs have three seeds each; experiments share runs, and what is there is not run again.")

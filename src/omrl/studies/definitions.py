@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from omrl.algorithms import known_algorithms
+from omrl.algorithms import check_trusted, known_algorithms
 from omrl.data.manifest import LEVELS
 from omrl.errors import OmrlError, did_you_mean
 from omrl.families import FAMILIES, get_family
@@ -168,6 +168,11 @@ class Study:
         """Algorithms that are not installed under a name: running the study would run their modules."""
         named = [row.algorithm for one in self.experiments.values() for row in one.rows if ":" in row.algorithm]
         return list(dict.fromkeys(named))
+
+    def check_trusted(self, trust: Sequence[str]) -> None:
+        """Refuse to run a stranger's code that nobody vouched for."""
+        for name in self.own_code():
+            check_trusted(name, trust, self.file)
 
 
 def read_study(file: Path | None = None) -> Study:

@@ -15,19 +15,28 @@ from typing import Any
 
 import numpy as np
 
+from omrl import folders
 from omrl.errors import OmrlError
-from omrl.files import write_json, write_rows
-from omrl.reporting import replacing
+from omrl.files import read_json, write_json, write_rows
+from omrl.reporting import REPORT
 from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
 from omrl.runs.records import read_logged, read_scores
 from omrl.studies import ALL, PaperRun, StudyRun, drawing, running, tables
-from omrl.studies.definitions import Experiment, Scale, Study, read_study
+from omrl.studies.definitions import Experiment, Scale, read_study
 from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, way
 from omrl.studies.planning import Cell, Job, jobs, plan
 
 CURVES = ("return", "q")
+RESULTS = folders.Kind(
+    "folder of an experiment's results",
+    "results.json",
+    (
+        *("results.json", "scores.csv", "curves.csv", "figures/*.png", "figures/*.svg", "tables/*.csv", "tables/*.md"),
+        *(f"report/{file}" for file in (folders.MARKER, *REPORT.files)),
+    ),
+)
 # What a row takes over from the summary of its run.
 OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
@@ -41,7 +50,7 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
 
     need_matplotlib()
     study = read_study(args.file)
-    _trusted(study, args.trust)
+    study.check_trusted(args.trust)
     chosen = list(study.experiments.values()) if args.name == ALL else [study.get(args.name)]
     scale = study.scales[args.scale]
     for name in ("seeds", "at_once"):
@@ -58,24 +67,18 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
     return results
 
 
-def _trusted(study: Study, trust: Sequence[str]) -> None:
-    """Refuse to run a stranger's code that nobody vouched for."""
-    for name in study.own_code():
-        if name not in trust:
-            raise OmrlError(f"{study.file} names the algorithm {name}, whose code would run: --trust {name} allows it.")
-
-
 def _finish(
     experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], scale: Scale, args: PaperRun | StudyRun
 ) -> dict[str, Any]:
     """Test what is not tested yet, draw, judge and write."""
-    folder = args.out / experiment.name
+    folder = folders.place(args.out / experiment.name)
+    _claim(folder, experiment)
     runs = {cell.job: runs[cell.job] for cell in cells}
-    outcomes = _test_all(experiment, cells, runs, args.device)
+    outcomes = _test_all(experiment, cells, runs, args)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     command = "omrl paper run" if args.file is None else f"omrl study run {args.file}"
-    embeddings = _page(experiment, outcomes, folder / "report", f"{command} {experiment.name}")
+    embeddings = _page(experiment, outcomes, folder / "report", f"{command} {experiment.name}", args.trust)
     rows = [_row(outcome, args.out) for outcome in outcomes]
     judged = judge(experiment.claims, [_scored(outcome) for outcome in outcomes])
     figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", scale.note)
@@ -96,6 +99,12 @@ def _finish(
     }
     write_json(folder / "results.json", results)
     return results
+
+
+def _claim(folder: Path, experiment: Experiment) -> None:
+    """Make the folder of an experiment's results; one that holds anything else is left alone."""
+    results = folder / RESULTS.key
+    folders.claim(folder, RESULTS, known=results.is_file() and read_json(results).get("experiment") == experiment.name)
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------
@@ -119,7 +128,9 @@ def _train_all(cells: Sequence[Cell], args: PaperRun | StudyRun) -> tuple[dict[J
     return found, failed
 
 
-def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], device: str) -> list[Outcome]:
+def _test_all(
+    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], args: PaperRun | StudyRun
+) -> list[Outcome]:
     """What every row reached; runs were tested as `omrl evaluate` does by itself, which is what their pages show."""
     wanted = {claim.metric for claim in experiment.claims}
     told_apart = "identification" in wanted or "embedding" in experiment.tables
@@ -131,12 +142,12 @@ def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, 
         facts = facts_of[folder]
         level = cell.row.context_level
         summary, raw = running.tested(
-            folder, facts.step, device, context_level=level if level != facts.config.level else None
+            folder, facts.step, args.device, args.trust, context_level=level if level != facts.config.level else None
         )
         metrics, tasks, returns = _measured(summary, raw)
         metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
         if told_apart:
-            _, logged = running.tested(folder, facts.step, device, protocol="logged", split="train")
+            _, logged = running.tested(folder, facts.step, args.device, args.trust, protocol="logged", split="train")
             metrics["identification"] = read_logged(logged)["identification"]
         if "q_growth" in wanted:
             metrics["q_growth"] = q_growth(facts.curves["q"])
@@ -157,14 +168,16 @@ def _measured(summary: Mapping[str, Any], raw: Path) -> tuple[dict[str, Any], tu
 # -- what comes out ----------------------------------------------------------------------------------------------------
 
 
-def _page(experiment: Experiment, outcomes: Sequence[Outcome], target: Path, command: str) -> dict[Path, Embedding]:
+def _page(
+    experiment: Experiment, outcomes: Sequence[Outcome], target: Path, command: str, trust: Sequence[str]
+) -> dict[Path, Embedding]:
     """The report on all runs under the experiment's labels; the embeddings that were looked at for it."""
     facts: dict[Path, RunFacts] = {}
     for outcome in outcomes:
         label = outcome.cell.row.label + (f", {outcome.cell.title}" if len(experiment.data) > 1 else "")
         facts.setdefault(outcome.run, replace(outcome.facts, index=len(facts), name=label))
-    with replacing(target) as temporary:
-        probes = build(list(facts.values()), temporary, command)
+    with folders.replacing(target, REPORT) as temporary:
+        probes = build(list(facts.values()), temporary, command, trust)
     return {run: seen.embedding for run, seen in zip(facts, probes, strict=True) if seen.embedding is not None}
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omrl import training
+from omrl import folders, training
 from omrl.algorithms.algorithm import MetaConfig
 from omrl.data import MetaDataset
 from omrl.data.manifest import MANIFEST
@@ -118,7 +118,8 @@ def train(args: training.Train, hyperparameters: MetaConfig) -> None:
     """Train, go on, or leave alone what is finished."""
     if (args.out / CONFIG).is_file():
         run = Run.open(args.out)
-        run.move_data(args.data)  # the folder's name says that its rows are the same
+        with folders.only_writer(args.out):
+            run.move_data(args.data)  # the folder's name says that its rows are the same
         if run.step >= args.steps:
             print(f"{args.out} is trained", flush=True)
             return
@@ -143,7 +144,7 @@ def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> dict[Path, 
         for number, (label, args, hyperparameters) in enumerate(runs, 1):
             print(f"\n{number}/{total}  {label}", flush=True)
             train(args, hyperparameters)
-            tested(args.out, args.steps, args.device)
+            tested(args.out, args.steps, args.device, trust=(args.algorithm,))
         return {}
     from concurrent.futures import Future, ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
@@ -191,19 +192,22 @@ def _train_apart(args: training.Train, hyperparameters: MetaConfig, at_once: int
     with log_file(args).open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
             train(args, hyperparameters)
-            tested(args.out, args.steps, args.device)
+            tested(args.out, args.steps, args.device, trust=(args.algorithm,))
         except BaseException:
             traceback.print_exc()
             raise
 
 
-def tested(run: Path, updates: int, device: str, **options: Any) -> tuple[dict[str, Any], Path]:
+def tested(
+    run: Path, updates: int, device: str, trust: Collection[str] = (), **options: Any
+) -> tuple[dict[str, Any], Path]:
     """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
     if Run.open(run).config.family is None:
         options["protocol"] = "logged"  # there is no simulator
     raw = run / file_name(Evaluate(run, **options))
-    kept = Run.open(run).summary(raw.stem) if raw.is_file() else {}
+    there = raw.is_file() and not Run.open(run).scores_changed(raw.stem)
+    kept = Run.open(run).summary(raw.stem) if there else {}
     if kept.get("updates") == updates:
         return kept, raw
     print(f"testing {run}{''.join(f', {key} {value}' for key, value in options.items() if value)}", flush=True)
-    return evaluate(run, device=device, **options), raw
+    return evaluate(run, device=device, trust=tuple(trust), **options), raw

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from omrl import folders
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.errors import OmrlError
@@ -15,6 +16,7 @@ def read(args: Import) -> MetaDataset:
     """Import `args.src` into the new meta-dataset `args.dir`."""
     if not args.src.exists():
         raise OmrlError(f"{args.src} does not exist")
+    folders.keep_apart(args.dir, args.src)
     dataset: MetaDataset = import_module(f"{__name__}.{args.format}").read_dataset(args)
     return dataset
 
@@ -23,6 +25,7 @@ def write(dataset: MetaDataset, dst: Path, format: str, force: bool = False) -> 
     """Export a whole meta-dataset to `dst`."""
     if dataset.is_view:
         raise OmrlError("only a whole meta-dataset can be exported; save this view first")
+    folders.keep_apart(dst, folder_of(dataset))
     import_module(f"{__name__}.{format}").write_dataset(dataset, dst, force)
 
 

@@ -1,0 +1,97 @@
+"""Files of a run that are cut, damaged or edited: noticed, mended where they can be, never taken for whole."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import omrl
+from omrl.errors import OmrlError
+from omrl.files import write_tensors
+from omrl.runs.checkpoints import CHECKSUM
+from omrl.runs.run import Run
+from training_helpers import metrics, pumps, train
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Data and a run of twelve updates that is not finished: its steps are then said to be more."""
+    folder = tmp_path_factory.mktemp("records")
+    pumps(folder / "pumps")
+    train(folder / "pumps", folder / "run")
+    omrl.evaluate(folder / "run", device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    shutil.copytree(made / "run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def newest(run):
+    return run / "checkpoints" / "step-0000012.safetensors"
+
+
+def test_no_bit_of_a_checkpoint_can_change_unnoticed(run):
+    whole = newest(run).read_bytes()
+    places = range(0, len(whole), max(len(whole) // 60, 1))
+    silent = []
+    for place in places:
+        newest(run).write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        try:
+            omrl.load(run)
+        except OmrlError as error:
+            assert "step-0000012.safetensors is" in str(error)
+        else:
+            silent.append(place)
+    assert silent == []
+
+
+def test_a_checkpoint_without_a_checksum_opens_as_ever(run):
+    step, state = Run.open(run).load()
+    write_tensors(newest(run), {name: value.numpy() for name, value in state.items()}, {"step": str(step)})
+    assert CHECKSUM.encode() not in newest(run).read_bytes()
+    assert omrl.load(run).step == 12
+
+
+def test_scores_that_somebody_edited_are_said_to_be(run):
+    assert not Run.open(run).scores_changed("logged")
+    text = (run / "logged.csv").read_text()
+    (run / "logged.csv").write_text(text.replace("test", "Test", 1))
+    assert Run.open(run).scores_changed("logged")
+    from omrl.reporting.gather import gather
+
+    assert any("logged.csv is not as omrl evaluate wrote it" in note for note in gather([run])[0].notes)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 20, 0.3, 0.7, 0.99])
+def test_metrics_that_were_cut_are_mended_and_what_is_lost_is_said(made, run, kept, capsys):
+    before = metrics(run)
+    text = (run / "metrics.csv").read_bytes()
+    (run / "metrics.csv").write_bytes(text[: kept if isinstance(kept, int) else int(kept * len(text))])
+    Run.open(run).curves
+    train(made / "pumps", run)
+    after = metrics(run)
+    assert (run / "metrics.csv").read_bytes().startswith(b"step,transitions,seed,name,value\r\n")
+    assert after == before[: len(after)] and len(after) < len(before)
+    said = capsys.readouterr().err
+    assert f"metrics.csv has lost {len(before) - len(after)} row" in said
+
+
+def test_metrics_that_are_whole_lose_nothing(made, run, capsys):
+    before = (run / "metrics.csv").read_bytes()
+    train(made / "pumps", run)
+    assert (run / "metrics.csv").read_bytes() == before and "lost" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfes\x00t\x00", b"step,transitions,seed,name,value\n" + b"9" * 200_000 + b",\n"]
+)
+@pytest.mark.parametrize("name", ["metrics.csv", "logged.csv", "scores.csv"])
+def test_what_is_no_table_gets_one_sentence(run, name, content):
+    (run / name).write_bytes(content + b"\n")
+    opened = Run.open(run)
+    with pytest.raises(OmrlError, match=name):
+        _ = opened.curves, opened.logged, opened.scores
