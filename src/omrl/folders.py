@@ -190,6 +190,9 @@ def put(new: Path, target: Path, kind: Kind) -> None:
 
 def clear_up(target: Path) -> None:
     """End what a kill interrupted while `target` was being replaced or deleted."""
+    if (target / LOCK).exists():
+        with only_writer(target):
+            """It goes when it is given back; where another process has it, that is the error."""
     deleted, old = (_beside(target, end) for end in ("deleted", "old"))
     for left in (deleted, old):
         if not vacant(left) and marked_as(left) is None:

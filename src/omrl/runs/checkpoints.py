@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import safe_open
@@ -14,13 +16,14 @@ from omrl.errors import OmrlError
 from omrl.files import write_tensors
 
 CHECKSUM = "sha256"
+# One key for all: safetensors writes several in any order, and equal checkpoints are to be equal files.
+NOTES = "checkpoint"
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, int]) -> None:
     """Write tensors and some numbers about them."""
     arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
-    metadata = {name: str(value) for name, value in notes.items()}
-    write_tensors(path, arrays, {**metadata, CHECKSUM: _checksum(arrays, metadata)})
+    write_tensors(path, arrays, {NOTES: json.dumps({**notes, CHECKSUM: _checksum(arrays, notes)})})
 
 
 def load_checkpoint(path: Path, hint: str = "") -> tuple[dict[str, Tensor], dict[str, int]]:
@@ -29,20 +32,22 @@ def load_checkpoint(path: Path, hint: str = "") -> tuple[dict[str, Tensor], dict
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        wanted = metadata.pop(CHECKSUM, None)
-        notes = {name: int(value) for name, value in metadata.items()}
-        step = notes["step"]
+        said = json.loads(metadata[NOTES]) if NOTES in metadata else {"step": metadata["step"], CHECKSUM: None}
+        wanted = said.pop(CHECKSUM)
+        notes = {name: int(value) for name, value in said.items()}
+        found = _checksum({name: value.numpy() for name, value in tensors.items()}, notes)
+        _ = notes["step"]
     except Exception as error:  # safetensors raises its own kinds
-        raise OmrlError(f"{path} is missing or damaged ({error}){hint}.") from error
-    found = _checksum({name: value.numpy() for name, value in tensors.items()}, metadata)
-    if wanted not in (None, found) or step < 0:
+        what = "damaged" if path.is_file() else "missing"
+        raise OmrlError(f"{path} is {what} ({error}){hint}.") from error
+    if wanted not in (None, found):
         raise OmrlError(f"{path} is damaged: its content does not match its checksum{hint}.")
     return tensors, notes
 
 
-def _checksum(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], notes: Mapping[str, int]) -> str:
     """Of names, types, shapes and bytes, and of what is noted."""
-    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+    digest = hashlib.sha256(repr(sorted(notes.items())).encode())
     for name, array in sorted(arrays.items()):
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
