@@ -18,6 +18,7 @@ from omrl import training
 from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
 from omrl.bench import Bench
+from omrl.calibrating import Calibrate
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
@@ -72,6 +73,7 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
+    | Annotated[Calibrate, subcommand("calibrate")]
     | Annotated[Export, subcommand("export")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Study, subcommand("study")]
@@ -109,6 +111,10 @@ def run(command: Command) -> None:
             from omrl.reporting import run as report
 
             report(command)
+        case Calibrate():
+            from omrl.calibrating import run as calibrate
+
+            calibrate(command)
         case Export():
             from omrl.exporting import run as export
 
