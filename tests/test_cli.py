@@ -30,6 +30,7 @@ COMMANDS = [
     ["evaluate"],
     ["report"],
     ["export"],
+    ["calibrate"],
     ["bench"],
 ]
 DRY = ["--out", "nowhere", "--dry-run"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
     from omrl.behaviour.collect import collect
+    from omrl.calibrating import calibrate
     from omrl.data import MetaDataset
     from omrl.errors import OmrlError
     from omrl.evaluation import evaluate
@@ -32,6 +33,7 @@ __all__ = [
     "OmrlError",
     "Task",
     "TaskFamily",
+    "calibrate",
     "collect",
     "evaluate",
     "export",
@@ -50,6 +52,7 @@ _HOME = {
     "OmrlError": "omrl.errors",
     "Task": "omrl.families",
     "TaskFamily": "omrl.families",
+    "calibrate": "omrl.calibrating",
     "collect": "omrl.behaviour.collect",
     "evaluate": "omrl.evaluation",
     "export": "omrl.exporting",

@@ -19,6 +19,7 @@ from omrl.adopting import Adopt
 from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
 from omrl.bench import Bench
+from omrl.calibrating import Calibrate
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
@@ -74,6 +75,7 @@ Command = (
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Report, subcommand("report")]
+    | Annotated[Calibrate, subcommand("calibrate")]
     | Annotated[Export, subcommand("export")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Study, subcommand("study")]
@@ -113,6 +115,10 @@ def run(command: Command) -> None:
             from omrl.reporting import run as report
 
             report(command)
+        case Calibrate():
+            from omrl.calibrating import run as calibrate
+
+            calibrate(command)
         case Export():
             from omrl.exporting import run as export
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from omrl.errors import OmrlError
 from omrl.files import write_tensors
 
-CHECKSUM = "sha256"
+# One note, as JSON: several would come in another order each time, and the bytes of a file would not say what it is.
+NOTES, CHECKSUM = "notes", "sha256"
 # One key for all: safetensors writes several in any order, and equal checkpoints are to be equal files.
 NOTES = "checkpoint"
 
@@ -30,7 +31,7 @@ def load_checkpoint(path: Path, hint: str = "") -> tuple[dict[str, Tensor], dict
     """Tensors and numbers as they were saved; those of an older omrl have no checksum and open as ever."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata())
+            metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         said = json.loads(metadata[NOTES]) if NOTES in metadata else {"step": metadata["step"], CHECKSUM: None}
         wanted = said.pop(CHECKSUM)

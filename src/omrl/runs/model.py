@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -16,9 +18,17 @@ from omrl.data.arrays import to_unit
 from omrl.engine import Mode, Population
 from omrl.errors import OmrlError
 from omrl.learning.sampling import Normalisation
+from omrl.runs.calibration import Calibration
 from omrl.runs.config import CONFIG
 from omrl.runs.policy import CONTEXT, Policy, read_context
 from omrl.runs.run import Run
+
+# A context is strange where less than this share of honest ones look worse.
+STRANGE = 0.05
+
+
+class StrangeContext(UserWarning):
+    """A context that looks like those of no training task."""
 
 
 def populate(
@@ -103,17 +113,56 @@ class Model:
         )
         return torch.cat(columns, dim=-1)
 
+    def infer(self, rows: Mapping[str, Any], seed: int) -> np.ndarray[Any, Any]:
+        """z [..., l] of checked rows, arrays [..., C] or [..., C, dim]."""
+        with torch.no_grad(), self.lock:
+            return self.algorithm.infer(self.params(seed), self.contexts(rows)).cpu().numpy()
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """What strange contexts are told by, if `omrl calibrate` was run since it was trained."""
+        found = Calibration.open(self.run.folder)
+        return found if found is not None and found.step == self.step else None
+
     def adapt(
-        self, transitions: Any, seed: int = 0, *, window: int | None = None, forget: float | None = None
+        self,
+        transitions: Any,
+        seed: int = 0,
+        *,
+        window: int | None = None,
+        forget: float | None = None,
+        on_strange: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s').
 
         For a task that drifts `window` counts only so many of the newest rows, and `forget`, such as 0.99, lets a row
-        count so much less with each that follows it; the last row is the newest.
+        count so much less with each that follows it; the last row is the newest. `on_strange` says what happens where
+        a calibrated run finds the context strange.
         """
+        if on_strange not in ("warn", "refuse", "ignore"):
+            raise OmrlError(f"on_strange is warn, refuse or ignore, not {on_strange!r}.")
         self.ready()
-        return Policy(self, seed, self.read(transitions), window, forget)
+        rows = self.read(transitions)
+        score = self._score(rows, seed, on_strange)
+        return Policy(self, seed, self.contexts(rows), window, forget, score)
 
-    def read(self, transitions: Any) -> torch.Tensor:
-        """Checked transitions [C, (s, a, r, s')] as the encoder reads them."""
-        return self.contexts(read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns))
+    def _score(self, rows: Mapping[str, Any], seed: int, on_strange: str) -> float | None:
+        """How strange a context is, said as it should be; nothing where that was not calibrated."""
+        calibration = self.calibration
+        if calibration is None:
+            if on_strange == "refuse":
+                raise OmrlError(f"{self.run.folder} cannot tell what is strange: run omrl calibrate first.")
+            return None
+        size = calibration.size(len(rows["rewards"]))
+        newest = {name: values[-size:] for name, values in rows.items()}
+        score, part = calibration.score(seed, newest, self.infer(newest, seed))
+        if score < STRANGE and on_strange != "ignore":
+            sentence = f"The context is strange, most by its {part}: {score:.1%} of honest ones look worse."
+            if on_strange == "refuse":
+                raise OmrlError(sentence)
+            warnings.warn(sentence, StrangeContext, stacklevel=3)
+        return score
+
+    def read(self, transitions: Any) -> dict[str, np.ndarray[Any, Any]]:
+        """Checked transitions as arrays."""
+        return read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns)

@@ -30,8 +30,16 @@ class Policy:
     """Acts in one task. Observations and actions are in the units of the logs. Threads may share it."""
 
     def __init__(
-        self, trained: Model, seed: int, rows: torch.Tensor, window: int | None = None, forget: float | None = None
+        self,
+        trained: Model,
+        seed: int,
+        rows: torch.Tensor,
+        window: int | None = None,
+        forget: float | None = None,
+        context_score: float | None = None,
     ) -> None:
+        self.context_score = context_score
+        """Share of honest contexts that look worse than what it was adapted to, in a run that is calibrated."""
         self._trained, self._params = trained, trained.params(seed)
         self._belief = Belief(window, forget)
         if trained.algorithm.has_evidence():
@@ -71,7 +79,7 @@ class Policy:
         """
         if not self._trained.algorithm.has_evidence():
             raise self._all_at_once()
-        self._learn(self._trained.read([(obs, act, rew, next_obs)]))
+        self._learn(self._trained.contexts(self._trained.read([(obs, act, rew, next_obs)])))
 
     def _learn(self, rows: torch.Tensor) -> None:
         import torch

@@ -1,0 +1,158 @@
+"""Contexts that are far from home are noticed, and honest ones are not, in a made-up domain."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import omrl
+from domain_helpers import a_task, log, save
+from omrl.errors import OmrlError
+from omrl.runs.calibration import PARTS, Honest
+from omrl.runs.model import StrangeContext
+from omrl.runs.run import Run
+from service_helpers import boilers
+from training_helpers import train
+
+ROWS = 64
+TRAINING = {"steps": 200, "save_every": 200, "log_every": 200, "context_size": 32, "batch_size": 32, "meta_batch": 8}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("domain")
+    save(folder / "data", tasks=200, rows=ROWS, rng=np.random.default_rng(0))
+    made = train(folder / "data", folder / "run", **TRAINING, seeds=2, latent_dim=3, encoder_hidden=(32, 32))
+    omrl.calibrate(made.folder)
+    return made.folder
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return omrl.load(run)
+
+
+def context(rng, size, far=False):
+    """Rows from somewhere in the log of a task that nobody has seen."""
+    rows, start = log(a_task(rng, far), rng, ROWS), rng.integers(ROWS - size + 1)
+    return {name: values[start : start + size] for name, values in rows.items()}
+
+
+def changed(rows, change):
+    """The same rows with other observations."""
+    return {name: change(values) if "observations" in name else values for name, values in rows.items()}
+
+
+def scores(model, contexts, seed=0):
+    return np.array([model.adapt(rows, seed, on_strange="ignore").context_score for rows in contexts])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_score_is_the_share_of_honest_contexts_that_look_worse(model, seed):
+    rng = np.random.default_rng(1)
+    found = scores(model, [context(rng, size) for size in (4, 8, 16, 32) for _ in range(250)], seed)
+    assert 0.03 <= (found < 0.05).mean() <= 0.07
+    for share in (0.25, 0.5, 0.75):
+        assert (found < share).mean() == pytest.approx(share, abs=0.08)
+
+
+STRANGE = {
+    "grams for kilograms": lambda rows: changed(rows, lambda obs: obs * [0.001, 1, 1, 1]),
+    "Fahrenheit for Celsius": lambda rows: changed(rows, lambda obs: obs * [1, 1, 1.8, 1] + [0, 0, 32, 0]),
+    "actions in percent": lambda rows: {**rows, "actions": rows["actions"] * 10},
+    "rewards in cents": lambda rows: {**rows, "rewards": rows["rewards"] * 100},
+    "first two columns swapped": lambda rows: changed(rows, lambda obs: obs[:, [1, 0, 2, 3]]),
+    "last two columns swapped": lambda rows: changed(rows, lambda obs: obs[:, [0, 1, 3, 2]]),
+}
+
+
+@pytest.mark.parametrize("size", [8, 32])
+@pytest.mark.parametrize("change", STRANGE)
+def test_units_of_another_scale_and_swapped_columns_are_caught(model, change, size):
+    rng = np.random.default_rng(2)
+    found = scores(model, [STRANGE[change](context(rng, size)) for _ in range(100)])
+    assert (found < 0.05).mean() >= 0.95
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_a_task_that_is_far_away_is_caught(model, size):
+    rng = np.random.default_rng(3)
+    assert (scores(model, [context(rng, size, far=True) for _ in range(100)]) < 0.05).mean() >= 0.95
+
+
+def test_a_strange_context_is_warned_of_refused_or_ignored(model):
+    rng = np.random.default_rng(4)
+    honest = next(rows for rows in (context(rng, 32) for _ in range(20)) if scores(model, [rows])[0] > 0.3)
+    strange = STRANGE["rewards in cents"](honest)
+    with pytest.warns(StrangeContext, match="The context is strange, most by its .*: 0.1% of honest ones look worse"):
+        assert model.adapt(strange).context_score < 0.01
+    with pytest.raises(OmrlError, match="The context is strange"):
+        model.adapt(strange, on_strange="refuse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.adapt(strange, on_strange="ignore").context_score < 0.01
+        for answer in ("warn", "refuse"):
+            assert model.adapt(honest, on_strange=answer).context_score > 0.3
+    with pytest.raises(OmrlError, match="on_strange is warn, refuse or ignore, not 'shrug'"):
+        model.adapt(honest, on_strange="shrug")
+
+
+def test_exporting_a_calibrated_run_warns_of_nothing(run, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StrangeContext)
+        omrl.export(run, "numpy", tmp_path / "out")
+
+
+def test_of_many_rows_the_newest_are_judged(model):
+    rng = np.random.default_rng(5)
+    rows = context(rng, ROWS)
+    newest = {name: values[-32:] for name, values in rows.items()}
+    assert scores(model, [rows]) == scores(model, [newest])
+
+
+def test_the_strangest_part_is_named():
+    honest = Honest(np.zeros(5), np.ones(5), np.linspace(0, 2, 99))
+    assert honest.score(np.array([0.1, 0.2, 1.0, 0.3, 0.0])) == (pytest.approx(0.5, abs=0.02), PARTS[2])
+    assert honest.score(np.array([0.1, 9.0, 1.0, 0.3, 0.0])) == (pytest.approx(0.01), PARTS[1])
+
+
+def test_a_run_that_is_not_calibrated_has_no_score(tmp_path):
+    logs = boilers(tmp_path / "data")
+    folder = train(tmp_path / "data", tmp_path / "run").folder
+    assert omrl.load(folder).adapt(logs["boiler-0"]).context_score is None
+    with pytest.raises(OmrlError, match="cannot tell what is strange: run omrl calibrate first"):
+        omrl.load(folder).adapt(logs["boiler-0"], on_strange="refuse")
+    with pytest.raises(OmrlError, match="2 training tasks are too few"):
+        omrl.calibrate(folder)
+
+
+def test_the_calibration_of_an_earlier_checkpoint_does_not_count(run, tmp_path):
+    rows = context(np.random.default_rng(6), 32)
+    made = Run.open(run)
+    step, state = made.load()
+    latest = (run / "checkpoints" / "latest").read_text()
+    try:
+        made.save(step + 1, state)
+        assert omrl.load(run).adapt(rows).context_score is None
+    finally:
+        (run / "checkpoints" / "latest").write_text(latest)
+    assert omrl.load(run).adapt(rows, on_strange="ignore").context_score is not None
+
+
+def test_the_command_writes_the_same_again_and_damage_is_noticed(run):
+    path = run / "calibration.safetensors"
+    before = path.read_bytes()
+    words = [sys.executable, "-m", "omrl", "calibrate", run]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [str(path)], done.stderr
+    assert path.read_bytes() == before
+    path.write_bytes(before[: len(before) // 2])
+    try:
+        with pytest.raises(OmrlError, match=r"is damaged .*: run omrl calibrate again"):
+            omrl.load(run).adapt(context(np.random.default_rng(7), 32))
+    finally:
+        path.write_bytes(before)
