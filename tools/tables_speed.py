@@ -6,7 +6,7 @@ from typing import Any
 
 from tables_markdown import table
 
-from omrl.progress import counted
+from omrl.words import counted
 
 # Measured by running the paper's public code: milliseconds of one update of one seed, by the name that `omrl bench`
 # gives the hardware. It made this many discriminator steps in an update.

@@ -236,7 +236,7 @@ def _wait(device: str) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    from omrl.progress import counted
+    from omrl.words import counted
 
     steps = "" if row["g_steps"] is None else f", {row['g_steps']} discriminator steps"
     products = "" if row["products_ms"] is None else f", its matrix products alone {row['products_ms']:.2f} ms"

@@ -13,11 +13,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 LINE_SECONDS = 10.0
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 class Meter:
     """Counts towards `total`, in `unit`s whose rate it shows; `update` may carry a short text."""
 

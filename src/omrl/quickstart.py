@@ -47,7 +47,7 @@ class Quickstart:
 def run(args: Quickstart) -> None:
     """All stages; what an interrupted run has finished is not done again."""
     from omrl import collect, evaluate, load, report, train
-    from omrl.progress import counted
+    from omrl.words import counted
 
     published = not args.train_behaviour
     if published and not (args.policies / FAMILY).is_dir():

@@ -276,7 +276,7 @@ def run(tmp_path_factory):
 def quick(monkeypatch):
     """A report that is made at once: for what happens to folders."""
 
-    def build_page(runs, folder, command):
+    def build_page(runs, folder, command, trust):
         (folder / "index.html").write_text(command)
 
     monkeypatch.setattr(build, "build", build_page)

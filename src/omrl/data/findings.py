@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omrl.data.arrays import Arrays, episode_starts
 from omrl.data.dataset import MetaDataset
 from omrl.data.manifest import LoggedColumn
-from omrl.progress import counted
+from omrl.words import counted
 
 # Below this spread training takes an observation for one that never changes, and leaves it as small as it is.
 TINY = 1e-6

@@ -131,7 +131,7 @@ def _logged_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def over(found: dict[str, Any]) -> str:
     """What an interval of a summary is over."""
-    from omrl.progress import counted
+    from omrl.words import counted
 
     seeds, tasks = counted(found["seeds"], "seed"), counted(found["tasks"], "task")
     if found["seeds"] == 1:

@@ -26,9 +26,10 @@ from omrl.algorithms.algorithm import BatchSpec, Stage
 from omrl.data import Tensors
 from omrl.engine import Batch, Params, Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
-from omrl.progress import Meter, counted
+from omrl.progress import Meter
 from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
 from omrl.runs.run import Run
+from omrl.words import counted
 
 # Optimiser states of hundreds of learners take gigabytes: they are saved by the clock and not by the update.
 CHECKPOINT, CHECKPOINT_SECONDS = "checkpoint.safetensors", 300.0

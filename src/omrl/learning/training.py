@@ -28,11 +28,12 @@ from omrl.errors import OmrlError
 from omrl.learning.looks import Looks
 from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
 from omrl.learning.stages import CHECKPOINT_SECONDS, learn_stages, of_tasks
-from omrl.progress import Meter, counted
+from omrl.progress import Meter
 from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.model import Model
 from omrl.runs.names import Column, Columns
 from omrl.runs.run import RUN, Run
+from omrl.words import counted
 
 if TYPE_CHECKING:
     from omrl.training import Train

@@ -15,10 +15,10 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.summaries import logged_summary, summary
 from omrl.families import FAMILIES, Task
-from omrl.progress import counted
 from omrl.runs.config import RunConfig
 from omrl.runs.records import Curve, Scores
 from omrl.runs.run import Run
+from omrl.words import counted
 
 Array = np.ndarray[Any, Any]
 # Units of task parameters that have one.

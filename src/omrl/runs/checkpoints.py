@@ -15,8 +15,7 @@ from torch import Tensor
 from omrl.errors import OmrlError
 from omrl.files import write_tensors
 
-# One note, as JSON: several would come in another order each time, and the bytes of a file would not say what it is.
-NOTES, CHECKSUM = "notes", "sha256"
+CHECKSUM = "sha256"
 # One key for all: safetensors writes several in any order, and equal checkpoints are to be equal files.
 NOTES = "checkpoint"
 

@@ -27,11 +27,12 @@ from omrl.evaluation import Evaluate, evaluate, file_name
 from omrl.families import get_family
 from omrl.families.batched import usable_cores
 from omrl.learning import training as learning
-from omrl.progress import Meter, counted
+from omrl.progress import Meter
 from omrl.runs.config import CONFIG
 from omrl.runs.run import Run
 from omrl.schema import changed
 from omrl.studies.planning import Job, Source
+from omrl.words import counted
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
 SAVES, LOOKS = 5, 20

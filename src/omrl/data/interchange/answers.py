@@ -15,7 +15,7 @@ from omrl.data.interchange.survey import Survey
 from omrl.data.manifest import Choices, Header, as_plain, make_header, parse_object
 from omrl.errors import OmrlError
 from omrl.families import Task, get_family
-from omrl.progress import counted
+from omrl.words import counted
 
 T = TypeVar("T")
 

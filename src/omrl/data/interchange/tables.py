@@ -22,7 +22,7 @@ from omrl.data.interchange.tidying import Plan, Report, tidy, wide
 from omrl.data.manifest import Choices, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
-from omrl.progress import counted
+from omrl.words import counted
 
 # Characters of a name, a time or a word.
 MAX_TEXT = 1_000

@@ -20,7 +20,7 @@ from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.interchange import times
 from omrl.data.interchange.columns import WIDE, Columns
 from omrl.data.interchange.survey import Column, is_missing, words_of
-from omrl.progress import counted
+from omrl.words import counted
 
 # What can be carried on from one row to the next; a flag or a place in the order cannot.
 CARRIED = (*WIDE, "rewards", "rewards_dense", "policy_step")
