@@ -143,7 +143,9 @@ class Run:
     @property
     def seconds(self) -> dict[str, float]:
         """Where the time of training went."""
-        found: dict[str, float] = self._json("timings.json").get("seconds", {})
+        found = self._json("timings.json").get("seconds", {})
+        if not isinstance(found, dict) or not all(isinstance(value, int | float) for value in found.values()):
+            raise OmrlError(f"{self.folder / 'timings.json'} must say seconds by what was done.")
         return found
 
     def summary(self, name: str = "scores") -> dict[str, Any]:
@@ -159,7 +161,7 @@ class Run:
         latest = self.folder / "checkpoints" / "latest"
         if not latest.is_file():
             return None
-        name = latest.read_text().strip()
+        name = latest.read_text(encoding="utf-8", errors="replace").strip()
         if not CHECKPOINT.fullmatch(name):
             raise OmrlError(f"{latest} does not name a checkpoint.")
         return self.folder / "checkpoints" / name
@@ -173,6 +175,9 @@ class Run:
         save_checkpoint(self.folder / "checkpoints" / name, state, {"step": step, "metrics": self._settle_metrics()})
         with replacing(self.folder / "checkpoints" / "latest") as temporary:
             temporary.write_text(name + "\n")
+        self._drop_old_checkpoints()
+
+    def _drop_old_checkpoints(self) -> None:
         # By length first: ten million has a digit more than the names are padded to.
         saved = sorted(
             (self.folder / "checkpoints").glob("step-*.safetensors"), key=lambda path: (len(path.name), path)
@@ -239,7 +244,14 @@ class Run:
             self._events = None
 
     def forget_after(self, step: int) -> None:
-        """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again."""
+        """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again.
+
+        What else a kill left goes too, but not what a test of the run may be writing.
+        """
+        own = [self.folder / f".{name}.tmp" for name in (CONFIG, "environment.json", "metrics.csv", "timings.json")]
+        for left in (*own, *(self.folder / "checkpoints").glob(".*.tmp")):
+            left.unlink(missing_ok=True)
+        self._drop_old_checkpoints()
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
