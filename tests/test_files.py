@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from omrl.errors import OmrlError
-from omrl.files import replacing, write_json, write_tensors
+from omrl.files import harmless, read_json, replacing, write_json, write_tensors
 
 
 def names(folder: Path) -> list[str]:
@@ -93,3 +93,27 @@ def test_tensor_files_are_as_readable_as_other_files(tmp_path):
 
 def test_an_error_is_one_line_whatever_names_are_in_it() -> None:
     assert str(OmrlError("task 'a\nb\x1b[31m' é is missing")) == "task 'a\\nb\\x1b[31m' é is missing"
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-1 +cmd|' /C calc'!A0", "'-1 +cmd|' /C calc'!A0"),
+        ("+cmd", "'+cmd"),
+        ("-1.5 [-2.0, -1.0]", "-1.5 [-2.0, -1.0]"),
+        (-3, "-3"),
+        ("-", "-"),
+        ("pump-1", "pump-1"),
+    ],
+)
+def test_no_cell_is_a_formula(cell, written):
+    assert harmless(cell) == written
+
+
+@pytest.mark.parametrize("content", [b"[" * 200_000, b'{"a": ' * 200_000, b"\xff\xfe{\x00}\x00", b"", b"[]", b"{"])
+def test_what_is_no_json_object_gets_one_sentence(tmp_path, content):
+    (tmp_path / "job.json").write_bytes(content)
+    with pytest.raises(OmrlError, match=r"job\.json is not"):
+        read_json(tmp_path / "job.json")

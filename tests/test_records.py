@@ -95,3 +95,18 @@ def test_what_is_no_table_gets_one_sentence(run, name, content):
     opened = Run.open(run)
     with pytest.raises(OmrlError, match=name):
         _ = opened.curves, opened.logged, opened.scores
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 200_000, b"\xff\xfe", b"[1]", b'{"seconds": 3}', b'{"seconds": {"a": "b"}}']
+)
+def test_timings_that_make_no_sense_get_one_sentence(run, content):
+    (run / "timings.json").write_bytes(content)
+    with pytest.raises(OmrlError, match=r"timings\.json"):
+        _ = Run.open(run).seconds
+
+
+def test_a_name_of_the_newest_checkpoint_in_another_encoding_is_none(run):
+    (run / "checkpoints" / "latest").write_bytes(b"\xff\xfes\x00")
+    with pytest.raises(OmrlError, match="does not name a checkpoint"):
+        _ = Run.open(run).step

@@ -204,7 +204,7 @@ train({data!r}, {out!r}, regularisation="policy", g_steps=2)
 MOMENTS = {
     "in the middle of an update": "Training._draw = once(Training._draw, 'draw', 18)",
     # The second checkpoint is there under its temporary name.
-    "before a checkpoint is whole": "files.os.fsync = once(os.fsync, 'fsync', 6)",
+    "before a checkpoint is whole": "files.os.fsync = once(os.fsync, 'fsync', 9)",
 }
 
 

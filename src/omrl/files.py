@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,12 +39,20 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise OmrlError(f"{path} is not JSON ({reason}).") from error
     if not isinstance(value, dict):
         raise OmrlError(f"{path} is not a JSON object.")
     return value
+
+
+def harmless(cell: object) -> str:
+    """A cell that no spreadsheet takes for a formula: what begins like one is quoted, unless it is plainly a number."""
+    text = str(cell)
+    begins = text.startswith(("=", "+", "-", "@", "\t", "\r"))
+    # With its interval, as tables have it: -1.5 [-2.0, -1.0].
+    return f"'{text}" if begins and not re.fullmatch(r"[-+][\d.,eE%\[\] +-]*", text) else text
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:

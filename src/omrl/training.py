@@ -8,7 +8,6 @@ arguments, and on CPU it ends with the same bytes as one that was never interrup
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from omrl import schema
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.files import read_json
 
 if TYPE_CHECKING:
     from omrl.algorithms.algorithm import MetaConfig
@@ -125,10 +125,10 @@ def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     if not args.config.is_file():
         raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
-        config = json.loads(args.config.read_text())
+        config = read_json(args.config)
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in (*OF_THE_RUN, "seeds", "seed")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise OmrlError(f"{args.config} is not the config.json of a run ({reason}).") from error
     if algorithm != args.algorithm:

@@ -316,7 +316,7 @@ def test_a_report_that_fails_leaves_the_earlier_one(run, tmp_path, quick, monkey
     report(run, tmp_path / "report")
     before = (tmp_path / "report" / "index.html").read_bytes()
 
-    def broken(runs, folder, command):
+    def broken(runs, folder, command, trust):
         (folder / "index.html").write_text("half")
         raise KeyboardInterrupt
 

@@ -11,7 +11,6 @@ A policy acts with exactly the stored half-precision weights, so a dataset rebui
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from safetensors.numpy import load_file
 
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
-from omrl.files import write_json, write_tensors
+from omrl.files import read_json, write_json, write_tensors
 from omrl.nets import LOG_STD_MAX, LOG_STD_MIN
 
 SCHEMA = 1
@@ -102,7 +101,7 @@ class PolicyFiles:
                 "policies of omrl's repository, and --policies says where that is."
             )
         try:
-            index = json.loads(path.read_text())
+            index = read_json(path)
             if index["schema"] != SCHEMA:
                 raise OmrlError(f"{path} has schema {index['schema']!r}; this version of omrl reads schema {SCHEMA}.")
             tasks = tuple(Task.from_json(entry) for entry in index["tasks"])

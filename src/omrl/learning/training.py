@@ -257,7 +257,8 @@ class Training(Model):
                     self._log_looks(looks, clock)
             if looks:
                 self._log_looks(looks, clock, wait=True)
-        if self.step > began or none_left_at is not None:  # a run that was finished before keeps its own
+        # A run that was finished before keeps its own.
+        if self.step > began or none_left_at is not None or not (self.run.folder / "timings.json").exists():
             self.run.note_timings(clock.seconds)
         if none_left_at is not None:
             raise NoSeedLeft(

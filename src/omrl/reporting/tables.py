@@ -14,7 +14,7 @@ import numpy as np
 
 from omrl import stats
 from omrl.data import MetaDataset
-from omrl.files import write_rows
+from omrl.files import harmless, write_rows
 from omrl.reporting.gather import RunFacts, best_return, short
 from omrl.reporting.probe import Probe
 
@@ -37,7 +37,9 @@ class Table:
 
     def write(self, folder: Path) -> None:
         """Both files."""
-        write_rows(folder / f"{self.name}.csv", [self.columns, *self.rows])
+        write_rows(
+            folder / f"{self.name}.csv", [[harmless(cell) for cell in row] for row in (self.columns, *self.rows)]
+        )
         lines = [self.columns, ["---" if i in self.words else "---:" for i in range(len(self.columns))], *self.rows]
         text = "\n".join(f"| {' | '.join(map(_markdown, line))} |" for line in lines)
         (folder / f"{self.name}.md").write_text(text + "\n")

@@ -1,11 +1,12 @@
 """The run folder: everything about one training run, in files a person can open.
 
 runs/focal/
+  .omrl.json                   says that it is a run: see folders.py
   config.json                  algorithm, its hyperparameters, data, level, seeds, steps
   environment.json             versions, commit, hardware
   metrics.csv                  step, transitions, seed, name, value
   checkpoints/step-0010000.safetensors    parameters, targets, optimiser and random state of all seeds
-  checkpoints/latest           the newest checkpoint's name
+  checkpoints/latest           the newest checkpoint's name, and how many rows of metrics there were
   stages/NAME/                 what an algorithm learns before, where it has such stages: result and metrics of each
   events/                      the same metrics for TensorBoard, where tensorboardX is installed
   timings.json                 seconds spent in updates, logging, evaluation and saving, of the last time it ran
@@ -42,7 +43,9 @@ from omrl.words import counted
 if TYPE_CHECKING:
     from omrl.data import MetaDataset
 
+# The two lines of `latest`.
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
+LOGGED = re.compile(r"^(\d{1,18}) rows of metrics$", re.MULTILINE)
 # Protocols of others, too, write files of their names.
 PROTOCOLS = ("scores", "logged", *metadata.entry_points(group="omrl.protocols").names)
 RUN = folders.Kind(
@@ -65,8 +68,8 @@ class Run:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         self._events: Any = None
-        # Rows of metrics that are there, and that were when the newest checkpoint was saved.
-        self._metrics_there = self._metrics_saved = 0
+        self._metrics_there = 0
+        """Rows of metrics."""
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, Any]) -> Run:
@@ -143,7 +146,9 @@ class Run:
     @property
     def seconds(self) -> dict[str, float]:
         """Where the time of training went."""
-        found: dict[str, float] = self._json("timings.json").get("seconds", {})
+        found = self._json("timings.json").get("seconds", {})
+        if not isinstance(found, dict) or not all(isinstance(value, int | float) for value in found.values()):
+            raise OmrlError(f"{self.folder / 'timings.json'} must say seconds by what was done.")
         return found
 
     def summary(self, name: str = "scores") -> dict[str, Any]:
@@ -159,7 +164,7 @@ class Run:
         latest = self.folder / "checkpoints" / "latest"
         if not latest.is_file():
             return None
-        name = latest.read_text().strip()
+        name = latest.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
         if not CHECKPOINT.fullmatch(name):
             raise OmrlError(f"{latest} does not name a checkpoint.")
         return self.folder / "checkpoints" / name
@@ -170,9 +175,13 @@ class Run:
         """Write a checkpoint, point to it, and drop the one before the last."""
         name = f"step-{step:07d}.safetensors"
         # The metrics first: a run that goes on from here does not log them again.
-        save_checkpoint(self.folder / "checkpoints" / name, state, {"step": step, "metrics": self._settle_metrics()})
+        logged = self._settle_metrics()
+        save_checkpoint(self.folder / "checkpoints" / name, state, {"step": step})
         with replacing(self.folder / "checkpoints" / "latest") as temporary:
-            temporary.write_text(name + "\n")
+            temporary.write_text(f"{name}\n{logged} rows of metrics\n")
+        self._drop_old_checkpoints()
+
+    def _drop_old_checkpoints(self) -> None:
         # By length first: ten million has a digit more than the names are padded to.
         saved = sorted(
             (self.folder / "checkpoints").glob("step-*.safetensors"), key=lambda path: (len(path.name), path)
@@ -186,7 +195,6 @@ class Run:
         if path is None:
             return None
         state, notes = load_checkpoint(path)
-        self._metrics_saved = notes.get("metrics", 0)
         return notes["step"], state
 
     def note_scores(
@@ -239,7 +247,14 @@ class Run:
             self._events = None
 
     def forget_after(self, step: int) -> None:
-        """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again."""
+        """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again.
+
+        What else a kill left goes too, but not what a test of the run may be writing.
+        """
+        own = [self.folder / f".{name}.tmp" for name in (CONFIG, "environment.json", "metrics.csv", "timings.json")]
+        for left in (*own, *(self.folder / "checkpoints").glob(".*.tmp")):
+            left.unlink(missing_ok=True)
+        self._drop_old_checkpoints()
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
@@ -252,12 +267,18 @@ class Run:
             rows = [row for row in whole_metrics(path) if int(row[0]) <= step]
             write_rows(path, [METRICS, *rows])
             self._metrics_there = len(rows)
-        if lost := max(self._metrics_saved - self._metrics_there, 0):
+        if lost := max(self._saved_metrics() - self._metrics_there, 0):
             print(
                 f"warning: {path} has lost {counted(lost, 'row')} of the updates up to {step:,}; training goes on from "
                 "its checkpoint, and does not make them again.",
                 file=sys.stderr,
             )
+
+    def _saved_metrics(self) -> int:
+        """Rows of metrics that there were at the newest checkpoint, where it says so."""
+        latest = self.folder / "checkpoints" / "latest"
+        said = LOGGED.search(latest.read_text(encoding="utf-8", errors="replace")) if latest.is_file() else None
+        return int(said[1]) if said else 0
 
     def _settle_metrics(self) -> int:
         """Have the metrics on the disk; how many rows there are."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from omrl import folders
 from omrl.errors import OmrlError
-from omrl.files import read_json, write_json, write_rows
+from omrl.files import harmless, read_json, write_json, write_rows
 from omrl.reporting import REPORT
 from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
@@ -197,8 +197,8 @@ def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
                 for (p, s), value in np.ndenumerate(curve.values):
                     place = (int(curve.steps[s]), int(curve.transitions[s]))
                     curves.append((*outcome.key, first + p, name, *place, f"{value:.6g}"))
-    write_rows(folder / "scores.csv", scores)
-    write_rows(folder / "curves.csv", curves)
+    for name, rows in (("scores", scores), ("curves", curves)):
+        write_rows(folder / f"{name}.csv", [[harmless(cell) for cell in row] for row in rows])
 
 
 def _scored(outcome: Outcome) -> Scored:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omrl import folders
 from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
@@ -33,6 +34,7 @@ from omrl.errors import OmrlError
 from omrl.families.family import Task
 
 KEY = "omrl"
+EXPORT = folders.Kind("Minari export", "", ("namespace_metadata.json", "*/data/*"))
 # The flags that say of a dataset what Minari does not.
 TAKEN = (
     *("--action-low", "--action-high", "--varies", "--horizon", "--family", "--task-params"),
@@ -49,20 +51,22 @@ def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     target = dst / group
     if target.exists() and not force:
         raise OmrlError(f"{target} exists already; use --force to replace it")
-    staging = dst.absolute().parent / f".{dst.absolute().name}.partial"
-    shutil.rmtree(staging, ignore_errors=True)
+    missing = [path for path in (target.parent, dst) if not path.exists()]
     try:
-        staging.parent.mkdir(parents=True, exist_ok=True)
-        write_apart(f"{__name__}:write_folder", folder, staging, dst, size_of(dataset))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(target, ignore_errors=True)
-        (staging / group).rename(target)
-        for file in (staging / group.parent).glob("*.json"):  # Minari's record of the namespace above ours
-            file.replace(target.parent / file.name)
+        with folders.replacing(target, EXPORT) as new:
+            staging = new / "staging"
+            write_apart(f"{__name__}:write_folder", folder, staging, dst, size_of(dataset))
+            for path in (staging / group).iterdir():
+                path.rename(new / path.name)
+            for file in (staging / group.parent).glob("*.json"):  # Minari's record of the namespace above ours
+                file.replace(target.parent / file.name)
+            shutil.rmtree(staging)
     except OSError as error:
         raise OmrlError(f"{dst} could not be written: {error}") from error
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if not target.exists():
+            for path in missing:
+                path.rmdir()
 
 
 def _group(folder: Path) -> Path:
