@@ -79,6 +79,16 @@ def test_the_numpy_runtime_acts_as_the_run_does_without_torch_and_omrl(kind, run
     np.testing.assert_allclose(found["one"], found["many"][3], rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["focal", "mbml"])
+def test_the_runtime_learns_row_after_row_what_it_learns_at_once(kind, runs, logs, tmp_path):
+    omrl.export(runs(kind), "numpy", tmp_path / "out")
+    rows = list(zip(*(logs[1]["boiler-2"][name] for name in omrl_runtime.CONTEXT), strict=True))
+    policy = omrl_runtime.load(tmp_path / "out").adapt(rows[:2])
+    for row in rows[2:]:
+        policy.observe(*row)
+    np.testing.assert_allclose(policy.z, omrl.load(runs(kind)).adapt(rows).z[0], atol=1e-5)
+
+
 def test_the_runtime_is_short_and_needs_numpy_alone():
     source = Path(omrl_runtime.__file__).read_text()
     imports = {line.split()[1].split(".")[0] for line in source.splitlines() if line.startswith(("import ", "from "))}

@@ -10,6 +10,7 @@ import pytest
 import omrl
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.exporting import omrl_runtime
 from omrl.runs.config import RunConfig
 from omrl.runs.run import Run
 from training_helpers import pumps, some_config, train
@@ -88,6 +89,12 @@ def test_contexts_by_name_are_those_by_place(named):
         for i in range(len(rows["rewards"]))
     ]
     np.testing.assert_array_equal(model.adapt(tuples).z, wanted)
+
+
+def test_an_exported_policy_says_the_order_of_its_columns(named, tmp_path):
+    omrl.export(named[0].folder, "numpy", tmp_path / "out")
+    about = omrl_runtime.load(tmp_path / "out").about
+    assert [column["name"] for column in about["columns"]["observations"]] == ["glucose", "meal", "meal"]
 
 
 @pytest.mark.parametrize(

@@ -18,4 +18,5 @@ def describe(model: Model, seed: int) -> dict[str, Any]:
         "observation_dim": model.obs_dim,
         "action_dim": model.act_dim,
         "latent_dim": model.hyperparameters.latent_dim,
+        "columns": model.run.config.columns,
     }

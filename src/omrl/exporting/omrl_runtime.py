@@ -5,6 +5,7 @@ import omrl_runtime
 model = omrl_runtime.load()                # weights.npz beside this file, or the path that is given
 policy = model.adapt(transitions)          # rows (s, a, r, s') of the task
 action = policy.act(observation)
+policy.observe(s, a, r, s_next)            # and what came of it; one thread at a time
 
 Everything is in the units of the logs. What cannot be used is a ValueError that says why.
 """
@@ -53,7 +54,7 @@ class Model:
 
     def adapt(self, transitions: Any) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
-        return Policy(self, self.infer(self.context(transitions)))
+        return Policy(self, self.context(transitions))
 
     def context(self, transitions: Any) -> Array:
         """Rows [C, (s, a, r, s')] as the encoder reads them."""
@@ -75,16 +76,15 @@ class Model:
         unit = np.clip((act - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
         return np.concatenate([self.normalised(obs), unit, rew[:, None], self.normalised(next_obs)], -1)
 
-    def infer(self, context: Array) -> Array:
-        """z [l] of a context: a mean of its transitions' codes, weighted by how sure they are where they say it."""
+    def evidence(self, context: Array) -> tuple[Array, Array]:
+        """Codes of transitions and their weights [C, l], of which z is the mean: how sure they are, or ones."""
         # An encoder that does not look at s' reads the first columns alone.
         codes = self.network("encoder", context[:, : len(self.arrays["encoder.weight.0"])])
         weights = np.ones_like(codes)
         if self.about["codes"] == "gaussians":
             codes, raw = np.split(codes, 2, axis=-1)
             weights = 1.0 / np.maximum(np.logaddexp(0.0, raw), MIN_VARIANCE)
-        codes = np.tanh(codes) if self.about["squashed"] else codes
-        return np.asarray((weights * codes).sum(0) / weights.sum(0))
+        return np.tanh(codes) if self.about["squashed"] else codes, weights
 
     def unit_actions(self, obs: Array, z: Array) -> Array:
         """Actions [N, A] in [-1, 1] at normalised observations [N, S]."""
@@ -115,8 +115,19 @@ class Model:
 class Policy:
     """Acts in one task."""
 
-    def __init__(self, model: Model, z: Array) -> None:
-        self.model, self.z = model, z
+    def __init__(self, model: Model, context: Array) -> None:
+        self.model = model
+        self._sums = np.zeros(2)[:, None]
+        self._learn(context)
+
+    def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:
+        """Learn from one more transition, as if it had been among those adapted to."""
+        self._learn(self.model.context([(obs, act, rew, next_obs)]))
+
+    def _learn(self, context: Array) -> None:
+        codes, weights = (values.astype(np.float64) for values in self.model.evidence(context))
+        self._sums = self._sums + np.stack([(weights * codes).sum(0), weights.sum(0)])
+        self.z = (self._sums[0] / self._sums[1]).astype(np.float32)
 
     def act(self, obs: Any) -> Array:
         """The action for one observation [S], or for many [N, S]."""
