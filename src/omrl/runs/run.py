@@ -11,6 +11,7 @@ runs/focal/
   events/                      the same metrics for TensorBoard, where tensorboardX is installed
   timings.json                 seconds spent in updates, logging, evaluation and saving, of the last time it ran
   scores.csv, scores.json      one row per seed, task and episode; what they sum up to
+  calibration.safetensors      what honest contexts look like, where omrl calibrate was run
 """
 
 from __future__ import annotations
