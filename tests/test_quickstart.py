@@ -18,6 +18,7 @@ from omrl.quickstart import Quickstart
 POLICIES = Path(__file__).parents[1] / "policies"
 
 
+@pytest.mark.thorough
 def test_what_is_printed_is_on_the_page_and_in_the_scores(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     few = partial(omrl.train, steps=3)

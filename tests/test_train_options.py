@@ -247,8 +247,8 @@ GOOD = {"algorithm": "focal", "hyperparameters": {}, "level": "mixed", "max_rows
     ("content", "message"),
     [
         (None, "There is no file .*config.json, which --config should name"),
-        ("{", "is not the config.json of a run"),
-        ("[1, 2]", "is not the config.json of a run"),
+        ("{", "config.json is not JSON"),
+        ("[1, 2]", "config.json is not a JSON object"),
         (json.dumps({"algorithm": "focal"}), "is not the config.json of a run .it has no 'hyperparameters'"),
         (json.dumps(GOOD | {"hyperparameters": 3}), "is not the config.json of a run"),
         (json.dumps(GOOD | {"algorithm": "pearl"}), "is of pearl, not of focal"),

@@ -100,14 +100,14 @@ def put(value, *keys):
         (put({"name": "task-000", "params": {}}, "tasks", 0), "not a task of"),
         (put("no-such-family", "family"), "no-such-family"),
         (put("point-robot-wind", "family"), "not a task of point-robot-wind"),
-        (put([1, 2], "checkpoints"), "not a valid index"),
+        (put([1, 2], "checkpoints"), r"policies\.json is not "),
         (put({}, "checkpoints"), "no checkpoint"),
-        (put({}, "checkpoints", "soon"), "not a valid index"),
+        (put({}, "checkpoints", "soon"), r"policies\.json is not "),
         (put({}, "checkpoints", "80"), "step-0000080.safetensors, which is missing"),
         (drop("checkpoints", "40", "sha256"), "sha256"),
         (put("0" * 64, "checkpoints", "40", "sha256"), "step-0000040.safetensors does not match"),
         (drop("source"), "source"),
-        (put(7, "source"), "not a valid index"),
+        (put(7, "source"), r"policies\.json is not "),
     ],
 )
 def test_a_damaged_index_is_one_sentence(stored, change, says):
@@ -121,7 +121,7 @@ def test_a_damaged_index_is_one_sentence(stored, change, says):
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\udcff"])
 def test_an_index_that_is_not_a_json_object_is_one_sentence(stored, text):
     (stored.folder / INDEX).write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(OmrlError, match="not a valid index"):
+    with pytest.raises(OmrlError, match=r"policies\.json is not "):
         PolicyFiles.open(stored.folder)
 
 
