@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from torch import nn
 
 from omrl import schema
 from omrl.algorithms import check_trusted, get_algorithm
@@ -43,7 +44,19 @@ def populate(
 ) -> tuple[Algorithm[Any], Population]:
     """An algorithm, and one learner of it per seed; `mode` and `room` are the engine's own choice if left out."""
     learners, algorithm = kind.build(obs_dim, act_dim, config, seeds)
-    population = Population(
+    return algorithm, population_of(algorithm, learners, seeds[0], device, mode, room)
+
+
+def population_of(
+    algorithm: Algorithm[Any],
+    learners: Sequence[nn.Module],
+    seed: int,
+    device: str,
+    mode: Mode | None = None,
+    room: int | None = None,
+) -> Population:
+    """Learners that an algorithm trains, with what it asks of the engine."""
+    return Population(
         learners,
         algorithm.loss,
         learning_rate=algorithm.learning_rate,
@@ -51,13 +64,12 @@ def populate(
         plain_descent=algorithm.plain_descent,
         child_steps=algorithm.child_steps,
         tau=algorithm.tau,
-        seed=seeds[0],
+        seed=seed,
         device=device,
         mode=mode,
-        half=config.half,
+        half=algorithm.config.half,
         room=room,
     )
-    return algorithm, population
 
 
 class Model:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, MetaConfig
 from omrl.engine import Batch, Info, Loss, Mode, Params, Population
+from omrl.runs.model import population_of
 from omrl.schema import with_values
 
 PREFIX = "trial."
@@ -120,19 +121,7 @@ def populate_trials(
         learners.append(module)
     algorithm = kind(learners[0], configs[0])
     trials = Trials(algorithm, tried)
-    population = Population(
-        learners,
-        trials.loss,
-        learning_rate=trials.learning_rate,
-        targets=trials.targets,
-        plain_descent=trials.plain_descent,
-        child_steps=trials.child_steps,
-        tau=trials.tau,
-        seed=seeds[0],
-        device=device,
-        mode=mode,
-        half=configs[0].half,
-    )
+    population = population_of(trials, learners, seeds[0], device, mode)
     rates = [Trials(_with_config(algorithm, config), tried).learning_rate for config in configs]
     population.set_rates(rates)
     return trials, population
