@@ -81,11 +81,11 @@ def main(args: Bench) -> None:
             started = time.perf_counter()
             with tempfile.TemporaryDirectory() as work:
                 trainer = Trainer(family, chosen, config, device, Path(work))
-                while trainer.steps < config.random_steps + 10 * envs:
-                    trainer.run_round()
+                while trainer.step < config.random_steps + 10 * envs:
+                    trainer.update()
                 synchronise()
                 start_up = time.perf_counter() - started
-                rate = per_second(trainer.run_round, tasks * envs, args.seconds)
+                rate = per_second(trainer.update, tasks * envs, args.seconds)
                 update = per_second(lambda t=trainer: t.population.step(t._draw), 1, args.seconds / 4)
                 actions = np.random.default_rng(0).uniform(-1, 1, (tasks * envs, family.act_dim))
                 simulated = per_second(lambda t=trainer, a=actions: t.simulator.step(a), tasks * envs, args.seconds / 4)

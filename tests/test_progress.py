@@ -47,6 +47,13 @@ def test_a_unit_has_its_rate_before_the_text(clock, capsys):
     assert lines(capsys) == ["work: 62 %, 30 s left  0.5 updates/s  text", "work: 100 % in 20.0 s  1.0 updates/s"]
 
 
+def test_a_high_rate_needs_no_decimals(clock, capsys):
+    with Meter("work", 40_000, unit="steps") as meter:
+        clock.now += 10.0
+        meter.update(40_000, "text")
+    assert lines(capsys) == ["work: 100 % in 10.0 s  4,000 steps/s  text"]
+
+
 def test_the_last_line_says_how_long_it_took(clock, capsys):
     with Meter("work", 4) as meter:
         clock.now += 2.5

@@ -21,7 +21,7 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
 from omrl.families import FAMILIES
-from omrl.learning import looks
+from omrl.learning import looks, loop
 from omrl.learning import training as learning
 from omrl.learning.training import Training
 from omrl.runs.model import Model
@@ -147,7 +147,7 @@ def test_the_two_newest_checkpoints_are_kept(data, tmp_path):
 
 
 def test_a_run_whose_updates_take_long_saves_itself_in_between(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("omrl.learning.training.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "learn", partial(loop.learn, save_seconds=0.0))
     cut_at(monkeypatch, 4)
     with pytest.raises(Cut):
         train(data, tmp_path / "run", save_every=100, steps=6)

@@ -48,9 +48,9 @@ def main(name: str) -> None:
     with tempfile.TemporaryDirectory() as work:
         trainer = Trainer(family, family.tasks, config, choose_device("auto"), Path(work))
         with Meter(f"training {len(family.tasks)} agents", config.steps) as meter:
-            while trainer.steps < config.steps:
-                trainer.run_round()
-                meter.update(trainer.steps)
+            while trainer.step < config.steps:
+                trainer.update()
+                meter.update(trainer.step)
         stored = trainer.actor()
         single = trainer.weights()
     half, full = returns(family, stored), returns(family, single)

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 # A log file gets a line at most this often.
 LINE_SECONDS = 10.0
+# A rate above this is shown without its decimals.
+MANY = 1_000
 
 
 class Meter:
@@ -53,7 +55,8 @@ class Meter:
     def update(self, done: int, text: str = "") -> None:
         """Set what has been done so far."""
         self.done = done
-        self._text = text = f"{self.rate:.1f} {self.unit}/s  {text}".rstrip() if self.unit else text
+        rate = f"{self.rate:.1f}" if self.rate < MANY else f"{self.rate:,.0f}"
+        self._text = text = f"{rate} {self.unit}/s  {text}".rstrip() if self.unit else text
         if self._bar:
             self._bar.update(self._task, completed=done, text=text)
         elif done < self.total and time.monotonic() - self._line_at >= LINE_SECONDS:

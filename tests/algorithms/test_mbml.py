@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from omrl.data import MetaDataset
 from omrl.engine import Population
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.learning import stages
+from omrl.learning import loop, stages
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from training_helpers import metrics, walks
 
@@ -492,7 +493,7 @@ def whole(windy, tmp_path_factory):
 @pytest.mark.parametrize("checkpoint_seconds", [0.0, 300.0])
 @pytest.mark.parametrize("step", [4, 7, 10, 13, 18, 20, 26])
 def test_a_run_cut_in_any_stage_ends_with_the_same_bytes(windy, whole, tmp_path, monkeypatch, step, checkpoint_seconds):
-    monkeypatch.setattr(stages, "CHECKPOINT_SECONDS", checkpoint_seconds)
+    monkeypatch.setattr(loop, "learn", partial(loop.learn, save_seconds=checkpoint_seconds))
     with monkeypatch.context() as cut, pytest.raises(Cut):
         cut_at(cut, step)
         mbml_run(windy, tmp_path / "run")

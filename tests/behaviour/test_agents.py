@@ -21,7 +21,7 @@ def trainer(work, family=SPARSE, tasks=3, config=None) -> Trainer:
 
 def run(loop: Trainer, rounds: int) -> Trainer:
     for _ in range(rounds):
-        loop.run_round()
+        loop.update()
     return loop
 
 
@@ -135,17 +135,17 @@ def test_train_gives_the_same_checkpoints_and_returns_when_it_is_called_again(tm
     monkeypatch.setattr(agents, "SAVE_SECONDS", 0.0)
     whole, whole_returns = train(SPARSE, tasks, config, "cpu", tmp_path / "a")
     rounds = iter(range(25))
-    honest = Trainer.run_round
+    honest = Trainer.update
 
     def interrupted(self):
         if next(rounds, None) is None:
             raise KeyboardInterrupt
         honest(self)
 
-    monkeypatch.setattr(Trainer, "run_round", interrupted)
+    monkeypatch.setattr(Trainer, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(SPARSE, tasks, config, "cpu", tmp_path / "b")
-    monkeypatch.setattr(Trainer, "run_round", honest)
+    monkeypatch.setattr(Trainer, "update", honest)
     for _ in range(2):
         parts, returns = train(SPARSE, tasks, config, "cpu", tmp_path / "b")
         assert list(parts) == list(whole) == [0, 80, 160]
@@ -248,7 +248,7 @@ def test_a_round_acts_then_updates_then_simulates_then_remembers(tmp_path, monke
     generator = loop.population.generator.clone_state()
     params = {name: value.clone() for name, value in loop.population.params.items()}
     obs = torch.from_numpy(loop.simulator.observe()).view(3, 4, -1)
-    loop.run_round()
+    loop.update()
     # The update's loss is for one agent and calls `act` on its own; the first is the one that acts.
     order = [event for i, event in enumerate(events) if event[0] != "act" or i == 0]
     assert order == [
@@ -274,7 +274,7 @@ def test_random_steps_are_uniform_and_leave_the_agents_alone(tmp_path):
     assert np.abs(actions.mean()) < 0.1
     assert actions.std() == pytest.approx(1 / np.sqrt(3), abs=0.05)
     assert all(torch.equal(value, loop.population.params[name]) for name, value in params.items())
-    loop.run_round()
+    loop.update()
     assert not all(torch.equal(value, loop.population.params[name]) for name, value in params.items())
 
 

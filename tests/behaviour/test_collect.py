@@ -29,12 +29,12 @@ STEPS, LEVELS = [184, 280, 400], ["random", "medium", "expert"]
 OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "envs_per_task": 8, "episode_steps": 40, "updates_per_step": 0.25}
 OPTIONS["device"] = "cpu"
 SMALL = tuple(word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
-# Saves after every second round; slow roll-outs, a task at a time, so that a signal can meet them.
+# Saves after every round; slow roll-outs, a task at a time, so that a signal can meet them.
 DRIVER = """
 import sys, time
 from omrl.behaviour import agents, collect, rollout
 from omrl.cli import main
-agents.SAVE_SECONDS, agents.REPORT_ROUNDS, collect.ROLLOUT_TASKS = 0.0, 2, 1
+agents.SAVE_SECONDS, collect.ROLLOUT_TASKS = 0.0, 1
 honest = rollout.roll_out
 rollout.roll_out = lambda *a, **k: (time.sleep(0.1), honest(*a, **k))[1]
 main()

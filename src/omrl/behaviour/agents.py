@@ -11,8 +11,6 @@ costs what was added since the last one.
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from omrl.engine import Batch, Population
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily
 from omrl.files import write_tensors
-from omrl.progress import Meter
+from omrl.learning.loop import learn
 
 SAVE_SECONDS = 60.0
 REPORT_ROUNDS = 50
@@ -64,7 +62,7 @@ class Replay:
 
 
 class Trainer:
-    """The loop of `train`, with everything that a save must hold as its state."""
+    """The agents of `train`, with everything that a save must hold as its state."""
 
     def __init__(
         self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path
@@ -107,16 +105,16 @@ class Trainer:
     # -- one round ---------------------------------------------------------------------------------------------------
 
     @property
-    def steps(self) -> int:
+    def step(self) -> int:
         """Environment steps of each agent so far."""
         return self.round * self.envs
 
-    def run_round(self) -> None:
-        """Act, update while simulating, remember."""
+    def update(self) -> None:
+        """A round: act, update while simulating, remember."""
         config = self.config
         obs = torch.from_numpy(self.simulator.observe()).view(self.agents, self.envs, -1) * self._seen
         actions = self._choose(obs)
-        if self.steps >= config.random_steps and self.replay.count:
+        if self.step >= config.random_steps and self.replay.count:
             self.update_debt += config.updates_per_step * self.envs
             while self.update_debt >= 1.0:
                 self.population.step(self._draw)
@@ -132,7 +130,7 @@ class Trainer:
         """Queue the actions; the returned function waits for them and nothing else."""
         generator = self.population.generator
         shape = (self.agents, self.envs, self.family.act_dim)
-        if self.steps < self.config.random_steps:
+        if self.step < self.config.random_steps:
             actions = torch.rand(shape, generator=generator, device=self.device) * 2.0 - 1.0
         else:
             noise = torch.randn(shape, generator=generator, device=self.device)
@@ -185,7 +183,7 @@ class Trainer:
         for env in ended:
             task = int(env) // self.envs
             self.recent_return[task] = self.episode_return[env]
-            self._finished.append((task, self.steps + self.envs, float(self.episode_return[env])))
+            self._finished.append((task, self.step + self.envs, float(self.episode_return[env])))
         self.episode[ended] += 1
         self._reset(ended)
 
@@ -209,8 +207,18 @@ class Trainer:
     def actor(self) -> dict[str, Array]:
         """The same as they are stored."""
         return to_half(
-            self.weights(), shared=not self.config.different_starts and self.steps <= self.config.random_steps
+            self.weights(), shared=not self.config.different_starts and self.step <= self.config.random_steps
         )
+
+    def reached(self) -> None:
+        """Keep the actors of a checkpoint."""
+        if self.step in self.config.checkpoints:
+            write_tensors(_snapshot(self.work, self.step), self.actor())
+
+    def log(self) -> str:
+        """Nothing is written: returns are kept with each save."""
+        recent = self.recent_return[~np.isnan(self.recent_return)]
+        return f"return mean {recent.mean():.2f} worst {recent.min():.2f}" if recent.size else ""
 
     # -- saving and going on -----------------------------------------------------------------------------------------
 
@@ -263,38 +271,23 @@ def train(
     """Actor weights of every checkpoint and the returns of all training episodes; goes on where `work` left off."""
     trainer = Trainer(family, tasks, config, device, work)
     trainer.resume()
-    if 0 < trainer.steps < config.steps:
-        print(f"training of the agents goes on at step {trainer.steps:,}.", file=sys.stderr)
-    saved_at = time.monotonic()
-    total = config.steps * len(tasks)
-    with Meter(f"training {len(tasks)} agents", total, trainer.steps * len(tasks)) as meter:
-        while True:
-            if trainer.steps in config.checkpoints:
-                write_tensors(_snapshot(work, trainer.steps), trainer.actor())
-            if trainer.steps >= config.steps:
-                break
-            trainer.run_round()
-            if trainer.round % REPORT_ROUNDS == 0:
-                done = trainer.steps * len(tasks)
-                meter.update(done, _status(trainer, meter.rate))
-                if time.monotonic() - saved_at > SAVE_SECONDS:
-                    trainer.save()
-                    saved_at = time.monotonic()
-        meter.update(total, _status(trainer, meter.rate))
+    learn(
+        trainer,
+        config.steps,
+        folder=work,
+        label=f"training {len(tasks)} agents",
+        log_every=REPORT_ROUNDS * trainer.envs,
+        save_seconds=SAVE_SECONDS,
+        unit="step",
+        at_once=len(tasks),
+    )
+    trainer.simulator.close()
     failed = [task.name for task, alive in zip(tasks, trainer.population.alive.tolist(), strict=True) if not alive]
     if failed:
         raise OmrlError(f"The agents of {', '.join(failed)} diverged; lower the learning rate.")
-    trainer.save()
-    trainer.simulator.close()
     checkpoints = {step: load_file(_snapshot(work, step)) for step in config.checkpoints}
     return {step: {k: v.numpy() for k, v in w.items()} for step, w in checkpoints.items()}, trainer.returns()
 
 
 def _snapshot(work: Path, step: int) -> Path:
     return work / f"actors-{step:07d}.safetensors"
-
-
-def _status(trainer: Trainer, rate: float) -> str:
-    recent = trainer.recent_return[~np.isnan(trainer.recent_return)]
-    returns = f", return mean {recent.mean():.2f} worst {recent.min():.2f}" if recent.size else ""
-    return f"{rate:,.0f} steps/s{returns}"

@@ -13,8 +13,7 @@ ends with the same bytes either way.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -24,15 +23,14 @@ from torch import Tensor
 
 from omrl.algorithms.algorithm import BatchSpec, Stage
 from omrl.data import Tensors
-from omrl.engine import Batch, Params, Population
+from omrl.engine import Batch, Info, Params, Population
+from omrl.learning import loop
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
-from omrl.progress import Meter
 from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
 from omrl.runs.run import Run
 from omrl.words import counted
 
-# Optimiser states of hundreds of learners take gigabytes: they are saved by the clock and not by the update.
-CHECKPOINT, CHECKPOINT_SECONDS = "checkpoint.safetensors", 300.0
+CHECKPOINT, RESULT = "checkpoint.safetensors", "result.safetensors"
 
 
 def by_task(batch: Params) -> dict[str, Tensor]:
@@ -54,9 +52,9 @@ def learn_stages(
     found: dict[str, Tensor] = {}
     for stage in stages:
         folder = run.folder / "stages" / stage.name
-        if not (folder / "result.safetensors").is_file():
+        if not (folder / RESULT).is_file():
             _learn(stage, Run(folder, run.config), data, normalise, device, log_every)
-        _, result = _load(folder / "result.safetensors")
+        _, result = _load(folder / RESULT)
         (folder / CHECKPOINT).unlink(missing_ok=True)
         found |= {name: value.to(device) for name, value in result.items()}
     return found
@@ -77,62 +75,76 @@ def _learn(
     stage: Stage, run: Run, data: Tensors | OnDisk, normalise: Normalisation, device: str, log_every: int
 ) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
-    seeds = run.config.all_seeds()
-    tasks = len(data.tasks) if isinstance(data, OnDisk) else len(data.obs)
-    population = Population(
-        [stage.build(_generator(seed, task)) for seed in seeds for task in range(tasks)],
-        stage.loss,
-        learning_rate={"": stage.lr},
-        targets=stage.targets,
-        tau=stage.tau,
-        seed=seeds[0],
-        device=device,
-    )
-    spec = BatchSpec(context_sets=0, dense_rewards=stage.dense_rewards)
-    sizes = {"learners": len(seeds), "meta_batch": tasks, "batch_size": stage.batch_size, "context_size": 0}
-    sampler = make_sampler(data, normalise, spec=spec, seed=seeds[0], **sizes)
-
-    def draw(generator: torch.Generator) -> tuple[Batch, Batch]:
-        batch = by_task(sampler.draw(generator))
-        return batch, stage.noise(batch, generator)
-
-    step, checkpoint = 0, run.folder / CHECKPOINT
-    if checkpoint.is_file():
-        step, state = _load(checkpoint)
-        population.load_state(state)
-    run.forget_after(step)
-    saved = time.monotonic()
-    label = f"{stage.name}, {counted(len(seeds), 'seed')} x {counted(tasks, 'task')}"
-    with closing(sampler), closing(run), Meter(label, stage.steps, step, "updates") as meter:
-        while step < stage.steps:
-            sampler.prepare(step)
-            info = population.step(draw)
-            step += 1
-            logs = step % log_every == 0 or step == stage.steps
-            if logs:
-                values = {**info, "alive": population.alive.float()}
-                per_seed = {name: value.view(len(seeds), tasks).mean(1).tolist() for name, value in values.items()}
-                run.log(step, step * sampler.transitions_per_update, per_seed)
-            if logs or population.device.type == "cpu":
-                meter.update(step)
-            if time.monotonic() - saved >= CHECKPOINT_SECONDS and step < stage.steps:
-                _save(checkpoint, step, population.state())
-                saved = time.monotonic()
-    failed = int((~population.alive).sum())
+    learning = StageLearning(stage, run, data, normalise, device)
+    label = f"{stage.name}, {counted(len(run.config.all_seeds()), 'seed')} x {counted(learning.tasks, 'task')}"
+    with closing(learning.sampler), closing(run):
+        loop.learn(learning, stage.steps, folder=run.folder, label=label, log_every=log_every)
+    failed = int((~learning.population.alive).sum())
     if failed:
         print(f"warning: {failed} of {label} met a number that is not finite and stopped early.", file=sys.stderr)
-    result = stage.result(population.params)
-    whole = {name: value.reshape(len(seeds), tasks, *value.shape[1:]) for name, value in result.items()}
-    _save(run.folder / "result.safetensors", step, whole)
+
+
+class StageLearning:
+    """The learners of a stage, in the order of their seeds and then of their tasks."""
+
+    def __init__(self, stage: Stage, run: Run, data: Tensors | OnDisk, normalise: Normalisation, device: str) -> None:
+        self.stage, self.run, self.step = stage, run, 0
+        self.seeds = run.config.all_seeds()
+        self.tasks = len(data.tasks) if isinstance(data, OnDisk) else len(data.obs)
+        self.population = Population(
+            [stage.build(_generator(seed, task)) for seed in self.seeds for task in range(self.tasks)],
+            stage.loss,
+            learning_rate={"": stage.lr},
+            targets=stage.targets,
+            tau=stage.tau,
+            seed=self.seeds[0],
+            device=device,
+        )
+        spec = BatchSpec(context_sets=0, dense_rewards=stage.dense_rewards)
+        sizes = {"learners": len(self.seeds), "meta_batch": self.tasks, "batch_size": stage.batch_size}
+        self.sampler = make_sampler(data, normalise, spec=spec, seed=self.seeds[0], context_size=0, **sizes)
+        self._info: Info = {}
+        if (run.folder / CHECKPOINT).is_file():
+            self.step, state = _load(run.folder / CHECKPOINT)
+            self.population.load_state(state)
+        run.forget_after(self.step)
+
+    def reached(self) -> None:
+        """Nothing is due at any step."""
+
+    def update(self) -> None:
+        """One update of every learner, on rows of its task."""
+        self.sampler.prepare(self.step)
+        self._info = self.population.step(self._draw)
+        self.step += 1
+
+    def _draw(self, generator: torch.Generator) -> tuple[Batch, Batch]:
+        batch = by_task(self.sampler.draw(generator))
+        return batch, self.stage.noise(batch, generator)
+
+    def log(self) -> str:
+        """Each seed's mean over its tasks."""
+        values = {**self._info, "alive": self.population.alive.float()}
+        per_seed = {name: self._of_tasks(value).mean(1).tolist() for name, value in values.items()}
+        self.run.log(self.step, self.step * self.sampler.transitions_per_update, per_seed)
+        return ""
+
+    def save(self) -> None:
+        """What the stage ends with, or a checkpoint on the way there."""
+        name, tensors = CHECKPOINT, self.population.state()
+        if self.step == self.stage.steps:
+            found = self.stage.result(self.population.params)
+            name, tensors = RESULT, {name: self._of_tasks(value) for name, value in found.items()}
+        save_checkpoint(self.run.folder / name, tensors, {"step": self.step})
+
+    def _of_tasks(self, value: Tensor) -> Tensor:
+        """What the learners have, [seed x task, ...], as [seed, task, ...]."""
+        return value.reshape(len(self.seeds), self.tasks, *value.shape[1:])
 
 
 def _generator(seed: int, task: int) -> torch.Generator:
     """For the initial weights of one learner."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, task]).generate_state(1)[0]))
-
-
-def _save(path: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
-    save_checkpoint(path, tensors, {"step": step})
 
 
 def _load(path: Path) -> tuple[int, dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""The training loop: many seeds of one algorithm, from a meta-dataset to a run's folder.
+"""Meta-training: many seeds of one algorithm, from a meta-dataset to a run's folder.
 
 A run that is interrupted goes on when it is started again with the same arguments, and on CPU it ends with the same
 bytes as one that was never interrupted.
@@ -23,12 +23,12 @@ from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.compiling import loading_beside
 from omrl.data import MetaDataset, Tensors
 from omrl.devices import choose_device, limited_threads, on_cpu
-from omrl.engine import Batch, Mode
+from omrl.engine import Batch, Info, Mode
 from omrl.errors import OmrlError
+from omrl.learning import loop
 from omrl.learning.looks import Looks
 from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
-from omrl.learning.stages import CHECKPOINT_SECONDS, learn_stages, of_tasks
-from omrl.progress import Meter
+from omrl.learning.stages import learn_stages, of_tasks
 from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.model import Model
 from omrl.runs.names import Column, Columns
@@ -192,92 +192,89 @@ class Training(Model):
         )
         self.frozen: dict[str, Tensor] = {}
         """What the stages before ended with, [seed, task, ...]."""
+        self._info: Info = {}
+        self._looks: Looks | None = None
+        self._look_at: set[int] = set()
+        self._warned: set[str] = set()
+        self._none_left_at: int | None = None
+        self._clock = Clock()
 
     def prepare(self, data: Tensors | OnDisk, varies: str, log_every: int) -> None:
         """Learn what the algorithm needs to have learnt before, unless the run's folder has it: see stages.py."""
         stages, device = self.algorithm.stages(varies), str(self.population.device)
         if stages and self.step < self.run.config.steps:
             self.frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
+            self._clock.lap("stages")
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
-        """Updates until the run's number of steps; metrics stay on the device until they are logged."""
-        steps, clock, warned = self.run.config.steps, Clock(), set[str]()
+        """Updates until the run's number of steps, with looks at the unseen tasks in between."""
+        began, steps = self.step, self.run.config.steps
         label = f"{self.run.config.algorithm}, {counted(self.population.size, 'seed')}"
-        if 0 < self.step < steps:
-            print(f"{self.run.folder} goes on at update {self.step:,}.", file=sys.stderr)
-        saved, none_left_at = time.monotonic(), None
-        looks = Looks(self, self.unseen) if self.unseen is not None and eval_every else None
         with ExitStack() as stack:
-            for used in (self.sampler, self.run, *([looks] if looks else [])):
+            if self.unseen is not None and eval_every:
+                seen = self.run.curves.get("return")
+                self._look_at = {*range(eval_every, steps, eval_every), steps} - set(seen.steps if seen else ())
+                self._looks = stack.enter_context(closing(Looks(self, self.unseen)))
+            for used in (self.sampler, self.run):
                 stack.enter_context(closing(used))
-            meter = stack.enter_context(Meter(label, steps, self.step, "updates"))
-            began = self.step
-
-            def due(step: int) -> bool:
-                return looks is not None and (step % eval_every == 0 or step == steps)
-
-            # The look at a checkpoint begins when that is saved, and may have been cut off.
-            if looks and began and due(began) and not self.run.has_logged("return", began):
-                looks.begin(began)
-                self._log_looks(looks, clock, wait=True)
-            while self.step < steps:
-                self.sampler.prepare(self.step)
-                info = self.population.step(self._draw)
-                self.step += 1
-                last = self.step == steps
-                logs = self.step % log_every == 0 or last
-                if logs:
-                    values = {name: value.tolist() for name, value in info.items()}
-                    clock.lap("updates")  # the device has caught up: reading its values waited for it
-                    values["alive"] = self.population.alive.float().tolist()
-                    self._log(values)
-                    for warning in self._warnings(values):
-                        if warning not in warned:
-                            print(f"warning: {warning}", file=sys.stderr)
-                        warned.add(warning)
-                    clock.lap("logging")
-                    if not any(values["alive"]):
-                        none_left_at, self.step = self.step, steps  # what is left would change nothing
-                        self._save()
-                        break
-                # An update can take half a second on a CPU; a GPU has caught up only where its values were read.
-                if logs or self.population.device.type == "cpu":
-                    meter.update(self.step)
-                saves = self.step % save_every == 0 or last or time.monotonic() - saved >= CHECKPOINT_SECONDS
-                if saves or due(self.step):
-                    clock.lap("updates")
-                if looks and (logs or saves):
-                    self._log_looks(looks, clock, wait=saves)  # a run that goes on from here does not make them again
-                if saves:
-                    self._save()
-                    saved = time.monotonic()
-                    clock.lap("saving")
-                if looks and due(self.step):
-                    looks.begin(self.step)
-                    self._log_looks(looks, clock)
-            if looks:
-                self._log_looks(looks, clock, wait=True)
+            loop.learn(self, steps, folder=self.run.folder, label=label, log_every=log_every, save_every=save_every)
+            self._log_looks(wait=True)
         # A run that was finished before keeps its own.
-        if self.step > began or none_left_at is not None or not (self.run.folder / "timings.json").exists():
-            self.run.note_timings(clock.seconds)
-        if none_left_at is not None:
+        if self.step > began or not (self.run.folder / "timings.json").exists():
+            self.run.note_timings(self._clock.seconds)
+        if self._none_left_at is not None:
             raise NoSeedLeft(
-                f"No seed of {self.run.folder} is left at update {none_left_at:,}: each met a number that is not "
+                f"No seed of {self.run.folder} is left at update {self._none_left_at:,}: each met a number that is not "
                 "finite, and keeps its last good state. Smaller step sizes or rewards may help."
             )
 
-    def _save(self) -> None:
+    # -- what the loop calls ---------------------------------------------------------------------------------------
+
+    def reached(self) -> None:
+        """Look at the return where that is due: after a checkpoint of the same step, which may be gone on from."""
+        if self._looks is not None and self.step in self._look_at:
+            self._clock.lap("updates")
+            self._looks.begin(self.step)
+            self._log_looks()
+
+    def update(self) -> None:
+        """One update of every seed; its metrics stay on the device until they are logged."""
+        self.sampler.prepare(self.step)
+        self._info = self.population.step(self._draw)
+        self.step += 1
+
+    def log(self) -> str:
+        """A row of metrics for each seed."""
+        values = {name: value.tolist() for name, value in self._info.items()}
+        self._clock.lap("updates")  # the device has caught up: reading its values waited for it
+        values["alive"] = self.population.alive.float().tolist()
+        self._log(values, self.step)
+        for warning in self._warnings(values):
+            if warning not in self._warned:
+                print(f"warning: {warning}", file=sys.stderr)
+            self._warned.add(warning)
+        self._clock.lap("logging")
+        self._log_looks()
+        if not any(values["alive"]):
+            # What is left would change nothing.
+            self._none_left_at, self.step, self._look_at = self.step, self.run.config.steps, set()
+        return ""
+
+    def save(self) -> None:
+        """A checkpoint; the looks that were begun before it come first, as a run that goes on makes no more of them."""
+        self._clock.lap("updates")
+        self._log_looks(wait=True)
         scales = {"normalise.mean": self.normalise.mean, "normalise.std": self.normalise.std}
         self.run.save(self.step, {**self.population.state(), **scales})
+        self._clock.lap("saving")
 
-    def _log(self, values: Mapping[str, list[float]], step: int | None = None) -> None:
-        step = self.step if step is None else step
+    def _log(self, values: Mapping[str, list[float]], step: int) -> None:
         self.run.log(step, step * self.sampler.transitions_per_update, values)
 
-    def _log_looks(self, looks: Looks, clock: Clock, wait: bool = False) -> None:
-        for look in looks.finished(wait):
+    def _log_looks(self, wait: bool = False) -> None:
+        for look in self._looks.finished(wait) if self._looks is not None else ():
             self._log({"return": look.returns}, look.step)
-            clock.lap("evaluation")
+            self._clock.lap("evaluation")
 
     def _draw(self, generator: Generator) -> tuple[Batch, Batch]:
         batch = self.sampler.draw(generator)

@@ -9,7 +9,7 @@ runs/focal/
   checkpoints/latest           the newest checkpoint's name, and how many rows of metrics there were
   stages/NAME/                 what an algorithm learns before, where it has such stages: result and metrics of each
   events/                      the same metrics for TensorBoard, where tensorboardX is installed
-  timings.json                 seconds spent in updates, logging, evaluation and saving, of the last time it ran
+  timings.json                 seconds spent in stages, updates, logging, evaluation and saving, of the last time it ran
   scores.csv, scores.json      one row per seed, task and episode; what they sum up to
   calibration.safetensors      what honest contexts look like, where omrl calibrate was run
 """
@@ -235,11 +235,6 @@ class Run:
                 for seed, value in enumerate(per_seed, first):
                     if math.isfinite(value):  # of others it writes a line to the log
                         self._events.add_scalar(f"{name}/seed-{seed}", value, step)
-
-    def has_logged(self, name: str, step: int) -> bool:
-        """Whether a metric has a value at this step."""
-        curve = self.curves.get(name)
-        return curve is not None and step in curve.steps
 
     def close(self) -> None:
         """Write out what TensorBoard has not got yet."""
