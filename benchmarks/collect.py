@@ -22,8 +22,8 @@ import tyro
 from omrl.behaviour import agents
 from omrl.behaviour.agents import Trainer
 from omrl.behaviour.config import preset
-from omrl.engine import Mode, Population
 from omrl.families import get_family
+from omrl.learning.engine import Mode, Population
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import tyro
 
-from omrl import bench
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.families import get_family
+from omrl.learning import bench
 from omrl.training import OF_THE_RUN, populate
 
 FAMILY, SEEDS = "sparse-point-robot", 2

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from omrl.algorithms.focal import FOCAL
 from omrl.data import MetaDataset
-from omrl.engine import Population
+from omrl.learning.engine import Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from omrl.training import populate
 

@@ -73,7 +73,7 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
     """One population: all strengths at one setting."""
     import torch
 
-    from omrl.devices import choose_device
+    from omrl.learning.devices import choose_device
 
     dataset = MetaDataset.open(args.data)
     names, rows = dataset.split["train"], dataset.level(level)

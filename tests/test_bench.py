@@ -8,8 +8,9 @@ import sys
 import pytest
 import torch
 
-from omrl import Algorithm, BatchSpec, MetaConfig, bench, cli, settings
+from omrl import Algorithm, BatchSpec, MetaConfig, cli, settings
 from omrl.algorithms.focal import FOCAL, FOCALConfig
+from omrl.learning import bench
 from omrl.schema import AtLeastOne, Layers
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._inductor.exc import InductorError
 
-from omrl import compiling
+from omrl.learning import compiling
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="a CPU's programs need a C++ compiler")
 
@@ -62,7 +62,7 @@ def test_tensors_of_the_function_itself_are_part_of_its_program():
 
 SHOW = """
 import sys, torch
-from omrl.compiling import compiled
+from omrl.learning.compiling import compiled
 factor = float(sys.argv[1])
 print(compiled(lambda x: (factor * x).sum())(torch.ones(8)).item())
 from torch._dynamo.utils import counters

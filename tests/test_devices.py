@@ -10,8 +10,8 @@ import sys
 import pytest
 import torch
 
-from omrl import devices
 from omrl.algorithms.focal import FOCALConfig
+from omrl.learning import devices
 
 SMALL = FOCALConfig(hidden=(64, 64), encoder_hidden=(64, 64), batch_size=64)
 PAPER = FOCALConfig()
@@ -60,7 +60,8 @@ def test_the_command_waits_briefly_for_its_threads_unless_told_otherwise():
 
 def test_asking_for_a_compiler_leaves_programs_in_the_users_cache(tmp_path):
     """Importing torch's compiler makes torch choose a place of its own, unless it was told one before."""
-    show = "import os; from omrl import devices; devices.has_compiler(); print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    ask = "import os; from omrl.learning import devices; devices.has_compiler()"
+    show = f"{ask}; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
     clean = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
     words, here = [sys.executable, "-c", show], clean | {"XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, env=here, capture_output=True, text=True, check=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from omrl.divergences import LARGEST_ACT, behaviour_loss, gaussian_kl
-from omrl.nets import gaussian, squashed_gaussian
+from omrl.algorithms.divergences import LARGEST_ACT, behaviour_loss, gaussian_kl
+from omrl.learning.nets import gaussian, squashed_gaussian
 
 N, A = 6, 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omrl.embedding import (
+from omrl.evaluation.embedding import (
     affinities,
     effective_separation_rate,
     pair_distances,

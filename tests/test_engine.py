@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from omrl.engine import ALIGN, Population, call, detached
-from omrl.nets import MLP
+from omrl.learning.engine import ALIGN, Population, call, detached
+from omrl.learning.nets import MLP
 
 INPUTS, ROWS, TAU = 3, 7, 0.1
 RATES = {"": 1e-2, "body": 3e-3, "body.weight.0": 3e-2, "gain": 1e-1}

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch._inductor.exc import InductorError
 
-from omrl import compiling
-from omrl.engine import Population, call
+from omrl.learning import compiling
+from omrl.learning.engine import Population, call
 from test_engine import INPUTS, RATES, ROWS, TAU, TEMPLATE, Toy, assert_close, draws, population, row, toy_loss
 
 EXTRA = 2  # steps of one child before each step of all

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omrl import cli, stats, training
+from omrl import cli, training
 from omrl.algorithms import ALGORITHMS, about, get_algorithm, read_preset
 from omrl.errors import OmrlError
+from omrl.evaluation import stats
 from omrl.families import FAMILIES
 from omrl.learning import training as learning
 from omrl.runs.records import Curve

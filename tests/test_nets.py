@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, vmap
 
-from omrl.nets import MLP
+from omrl.learning.nets import MLP
 
 INPUTS, ROWS = 7, 400
 

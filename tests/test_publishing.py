@@ -13,7 +13,7 @@ import paper_results
 import pytest
 import rejudge
 
-from omrl import stats
+from omrl.evaluation import stats
 from publishing_helpers import WIND, results, row, summary
 from training_helpers import some_config
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omrl import stats
 from omrl.algorithms import get_algorithm, read_preset
+from omrl.evaluation import stats
 from omrl.studies.definitions import experiments
 from omrl.studies.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from omrl import stats
+from omrl.evaluation import stats
 from omrl.studies.judging import DOES_NOT, HOLDS, together, verdicts
 
 NULLS = 10_000

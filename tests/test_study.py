@@ -22,8 +22,8 @@ from torch import nn
 
 from omrl import Algorithm
 from omrl.algorithms.algorithm import MetaConfig
-from omrl.engine import call
-from omrl.nets import MLP
+from omrl.learning.engine import call
+from omrl.learning.nets import MLP
 print("its code ran")
 
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import compiling, devices, evaluation
+from omrl import evaluation
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
 from omrl.families import FAMILIES
-from omrl.learning import looks, loop
+from omrl.learning import compiling, devices, looks, loop
 from omrl.learning import training as learning
 from omrl.learning.training import Training
 from omrl.runs.model import Model

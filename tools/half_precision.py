@@ -19,8 +19,8 @@ import numpy as np
 from omrl.behaviour.agents import Trainer
 from omrl.behaviour.config import preset
 from omrl.behaviour.rollout import roll_out
-from omrl.devices import choose_device
 from omrl.families import TaskFamily, get_family
+from omrl.learning.devices import choose_device
 from omrl.progress import Meter
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "behaviour" / "half-precision.json"

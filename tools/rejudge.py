@@ -19,7 +19,7 @@ import numpy as np
 import paper_results
 from focal_results import RESULTS as FOCAL
 
-from omrl import stats
+from omrl.evaluation import stats
 from omrl.files import write_json
 from omrl.runs.records import read_scores
 from omrl.studies import tables

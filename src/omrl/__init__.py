@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
     from omrl.behaviour.collect import collect
-    from omrl.calibrating import calibrate
     from omrl.data import MetaDataset
     from omrl.errors import OmrlError
     from omrl.evaluation import evaluate
     from omrl.exporting import export
     from omrl.families import FAMILIES, Task, TaskFamily
     from omrl.reporting import report
+    from omrl.runs.calibrating import calibrate
     from omrl.runs.policy import load
     from omrl.schema import settings
     from omrl.training import train
@@ -52,7 +52,7 @@ _HOME = {
     "OmrlError": "omrl.errors",
     "Task": "omrl.families",
     "TaskFamily": "omrl.families",
-    "calibrate": "omrl.calibrating",
+    "calibrate": "omrl.runs.calibrating",
     "collect": "omrl.behaviour.collect",
     "evaluate": "omrl.evaluation",
     "export": "omrl.exporting",

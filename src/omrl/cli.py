@@ -18,14 +18,14 @@ from omrl import training
 from omrl.adopting import Adopt
 from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
-from omrl.bench import Bench
-from omrl.calibrating import Calibrate
 from omrl.data.commands import DataCommand
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
 from omrl.exporting import Export
+from omrl.learning.bench import Bench
 from omrl.quickstart import Quickstart
 from omrl.reporting import Report
+from omrl.runs.calibrating import Calibrate
 from omrl.studies import Paper, Study
 from omrl.training import Train
 from omrl.tuning import Tune
@@ -116,7 +116,7 @@ def run(command: Command) -> None:
 
             report(command)
         case Calibrate():
-            from omrl.calibrating import run as calibrate
+            from omrl.runs.calibrating import run as calibrate
 
             calibrate(command)
         case Export():
@@ -136,7 +136,7 @@ def run(command: Command) -> None:
 
             adopt(command)
         case Bench():
-            from omrl.bench import run as bench
+            from omrl.learning.bench import run as bench
 
             bench(command)
         case Quickstart():

@@ -93,8 +93,7 @@ def print_summary(found: dict[str, Any], name: str, total: float, seconds: float
     from rich.console import Console
     from rich.table import Table
 
-    from omrl import stats
-    from omrl.evaluation import over
+    from omrl.evaluation import over, stats
 
     table = Table("", "", title="FOCAL on goals it has not seen", show_header=False)
     mean = stats.Estimate(**found["mean"])

@@ -27,7 +27,7 @@ from references import (
 
 from omrl.algorithms.batch_pearl import BatchPEARL, BatchPEARLConfig, BatchPEARLNets
 from omrl.algorithms.common import kl, product_of_gaussians
-from omrl.engine import Population
+from omrl.learning.engine import Population
 
 SMALL = BatchPEARLConfig(latent_dim=L, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
 

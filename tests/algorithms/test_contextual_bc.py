@@ -10,7 +10,7 @@ import torch
 from references import A, B, C, L, M, S, example, gradients, np_mlp, numpy_of, params_of
 
 from omrl.algorithms.contextual_bc import ContextualBC, ContextualBCConfig, ContextualBCNets
-from omrl.engine import Population
+from omrl.learning.engine import Population
 
 SMALL = ContextualBCConfig(
     latent_dim=L, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C

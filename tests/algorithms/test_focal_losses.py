@@ -10,11 +10,11 @@ import torch
 from references import A, B, C, L, M, S, example, np_divergence, np_mlp, np_policy, np_q, numpy_of, params_of
 
 from omrl.algorithms.common import drawn, kl
+from omrl.algorithms.divergences import dual_loss, estimate, penalty
 from omrl.algorithms.focal import FOCAL, FOCALConfig, FOCALNets
-from omrl.divergences import dual_loss, estimate, penalty
-from omrl.engine import Population, call
 from omrl.errors import OmrlError
-from omrl.nets import squashed_gaussian
+from omrl.learning.engine import Population, call
+from omrl.learning.nets import squashed_gaussian
 
 SMALL = FOCALConfig(latent_dim=L, encoder_hidden=(8, 8), hidden=(8, 8), meta_batch=M, batch_size=B, context_size=C)
 

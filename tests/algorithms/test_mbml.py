@@ -18,10 +18,10 @@ from omrl.algorithms.algorithm import BatchSpec
 from omrl.algorithms.common import kl, posterior
 from omrl.algorithms.mbml import MBML, MBMLConfig
 from omrl.data import MetaDataset
-from omrl.engine import Population
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 from omrl.learning import loop, stages
+from omrl.learning.engine import Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from training_helpers import metrics, walks
 

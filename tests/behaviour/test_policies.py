@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from omrl.behaviour.policies import INDEX, PolicyFiles, checkpoint_file, sample_actions, to_half
 from omrl.errors import OmrlError
-from omrl.nets import squashed_gaussian
+from omrl.learning.nets import squashed_gaussian
 
 SOURCE = {"algorithm": "none", "seed": 3, "agents": {"checkpoints": [0, 40]}}
 TASKS = some_tasks(SPARSE, 3)

@@ -9,7 +9,7 @@ from torch.func import grad
 
 from omrl.behaviour.config import SACConfig
 from omrl.behaviour.sac import SAC, build
-from omrl.nets import LOG_STD_MAX, LOG_STD_MIN, squashed_gaussian
+from omrl.learning.nets import LOG_STD_MAX, LOG_STD_MIN, squashed_gaussian
 
 OBS, ACT, ROWS = 3, 2, 6
 CONFIG = SACConfig(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from omrl.engine import Batch, Info, Loss, Params
+from omrl.learning.engine import Batch, Info, Loss, Params
 from omrl.schema import AtLeastOne, settings
 
 

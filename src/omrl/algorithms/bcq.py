@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms.common import twin_q
-from omrl.engine import Batch, Info, Params, call, detached
-from omrl.nets import MLP
+from omrl.learning.engine import Batch, Info, Params, call, detached
+from omrl.learning.nets import MLP
 
 # Candidates that the policy and the Bellman target choose from.
 CANDIDATES = 10

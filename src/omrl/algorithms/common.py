@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from omrl.engine import Batch, Params, call
-from omrl.nets import MLP
+from omrl.learning.engine import Batch, Params, call
+from omrl.learning.nets import MLP
 
 # Smallest variance of one transition's Gaussian, as in PEARL.
 MIN_VARIANCE = 1e-7

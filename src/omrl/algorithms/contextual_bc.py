@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
 from omrl.algorithms.common import encode, per_row, saturated, transition_dim
+from omrl.algorithms.divergences import behaviour_loss
 from omrl.algorithms.focal import Power, distance_metric_loss
-from omrl.divergences import behaviour_loss
-from omrl.engine import Batch, Info, Params, call
-from omrl.nets import MLP, gaussian
+from omrl.learning.engine import Batch, Info, Params, call
+from omrl.learning.nets import MLP, gaussian
 from omrl.schema import Layers, NotNegative, Positive, settings
 
 

@@ -24,8 +24,8 @@ from omrl.algorithms.common import (
     transition_dim,
     twin_q,
 )
-from omrl.engine import Batch, Info, Params
-from omrl.nets import MLP
+from omrl.learning.engine import Batch, Info, Params
+from omrl.learning.nets import MLP
 from omrl.schema import Fraction, Layers, NotNegative, Positive, settings
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from omrl.algorithms.algorithm import BatchSpec, Recipe
 from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
-from omrl.engine import Batch, Info, Params
+from omrl.learning.engine import Batch, Info, Params
 from omrl.schema import NotNegative, Positive, settings
 
 Power = Literal["inverse-square", "inverse", "linear", "square"]

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from omrl.algorithms import bcq, mbml_teachers
 from omrl.algorithms.algorithm import Algorithm, MetaConfig, Recipe, Stage
 from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, per_row, posterior, transition_dim
-from omrl.engine import Batch, Info, Params, call
 from omrl.errors import OmrlError
-from omrl.nets import MLP
+from omrl.learning.engine import Batch, Info, Params, call
+from omrl.learning.nets import MLP
 from omrl.schema import AtLeastOne, Fraction, Layers, NotNegative, Positive, settings
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from omrl.algorithms import bcq
 from omrl.algorithms.algorithm import Stage
 from omrl.algorithms.common import task_reward
-from omrl.engine import Batch, Info, Params, call
-from omrl.nets import MLP
+from omrl.learning.engine import Batch, Info, Params, call
+from omrl.learning.nets import MLP
 
 if TYPE_CHECKING:
     from omrl.algorithms.mbml import MBMLConfig

@@ -1,7 +1,7 @@
 """What keeps a policy near the data: two regularisers with one interface, each with a network `g` of its own.
 
 `Dual` learns a divergence by a discriminator, as FOCAL's paper and BRAC do; `ClosedForm` fits a behaviour policy to the
-log and has the divergence to it in closed form. The formulas are in `omrl.divergences`.
+log and has the divergence to it in closed form. The formulas are in `omrl.algorithms.divergences`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from omrl.divergences import Discriminator, Divergence, Penalty, behaviour_loss, dual_loss, estimate, gaussian_kl
-from omrl.nets import MLP
+from omrl.algorithms.divergences import (
+    Discriminator,
+    Divergence,
+    Penalty,
+    behaviour_loss,
+    dual_loss,
+    estimate,
+    gaussian_kl,
+)
+from omrl.learning.nets import MLP
 
 Net = Callable[[Tensor], Tensor]
 """The regulariser's network with somebody's parameters."""

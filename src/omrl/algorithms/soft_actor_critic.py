@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.algorithms.common import per_row, saturated, task_reward, transition_dim, twin_q
+from omrl.algorithms.divergences import Divergence, Penalty
 from omrl.algorithms.regularisers import Net, regulariser
-from omrl.divergences import Divergence, Penalty
-from omrl.engine import Batch, Info, Loss, Params, call, detached
 from omrl.errors import OmrlError
-from omrl.nets import MLP, gaussian, squashed_gaussian
+from omrl.learning.engine import Batch, Info, Loss, Params, call, detached
+from omrl.learning.nets import MLP, gaussian, squashed_gaussian
 from omrl.schema import AtLeastOne, Count, Fraction, Layers, NotNegative, Positive, settings
 
 

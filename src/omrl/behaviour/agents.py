@@ -24,10 +24,10 @@ from torch import Tensor
 from omrl.behaviour.config import AgentsConfig
 from omrl.behaviour.policies import Array, to_half
 from omrl.behaviour.sac import build
-from omrl.engine import Batch, Population
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily
 from omrl.files import write_tensors
+from omrl.learning.engine import Batch, Population
 from omrl.learning.loop import learn
 
 SAVE_SECONDS = 60.0

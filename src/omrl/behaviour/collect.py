@@ -139,7 +139,7 @@ def _scaled(step: int, before: int, after: int, envs: int) -> int:
 def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     """Run step 1; an interrupted run goes on when it is started again with the same arguments."""
     from omrl.behaviour.policies import PolicyFiles
-    from omrl.devices import choose_device
+    from omrl.learning.devices import choose_device
 
     family = get_family(args.family)
     default = preset(family, args.schedule)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from omrl.behaviour.config import SACConfig
-from omrl.engine import Batch, Info, Params, call, detached
-from omrl.nets import MLP, squashed_gaussian
+from omrl.learning.engine import Batch, Info, Params, call, detached
+from omrl.learning.nets import MLP, squashed_gaussian
 
 # Raw log-std output that gives an untrained policy unit standard deviation: it explores all of the action range.
 UNIT_STD_BIAS = 0.4581

@@ -16,7 +16,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from omrl import stats
+from omrl.evaluation import stats
 
 # Logged transitions that a task is inferred from: one episode of the MuJoCo families, ten of the point robots.
 CONTEXT_ROWS = 200

@@ -9,7 +9,7 @@ import torch
 from torch.func import vmap
 
 from omrl.data import MetaDataset
-from omrl.embedding import effective_separation_rate, rms_distance
+from omrl.evaluation.embedding import effective_separation_rate, rms_distance
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
 

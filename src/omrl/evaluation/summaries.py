@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from omrl import stats
 from omrl.data import MetaDataset
+from omrl.evaluation import stats
 from omrl.evaluation.protocol import Array
 
 

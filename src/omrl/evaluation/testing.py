@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from omrl import folders, stats
+from omrl import folders
 from omrl.data import MetaDataset
-from omrl.devices import choose_device
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate, file_name
+from omrl.evaluation import Evaluate, file_name, stats
 from omrl.evaluation.contexts import embeddings
 from omrl.evaluation.protocol import Array, Protocol, Resources, get_protocol
 from omrl.evaluation.summaries import logged_summary, summary
 from omrl.families import get_family
+from omrl.learning.devices import choose_device
 from omrl.runs.model import Model
 from omrl.runs.records import LOGGED, SCORES
 from omrl.runs.run import Run

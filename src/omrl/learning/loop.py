@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from omrl.engine import Population
+from omrl.learning.engine import Population
 from omrl.progress import Meter
 
 # Optimiser states of hundreds of learners take gigabytes: between two saves that somebody asked for there is one by

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from omrl.algorithms.algorithm import BatchSpec, Stage
 from omrl.data import Tensors
-from omrl.engine import Batch, Info, Params, Population
 from omrl.learning import loop
+from omrl.learning.engine import Batch, Info, Params, Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
 from omrl.runs.run import Run

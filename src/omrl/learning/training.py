@@ -20,12 +20,12 @@ from torch import Generator, Tensor
 from omrl import folders
 from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
-from omrl.compiling import loading_beside
 from omrl.data import MetaDataset, Tensors
-from omrl.devices import choose_device, limited_threads, on_cpu
-from omrl.engine import Batch, Info, Mode
 from omrl.errors import OmrlError
 from omrl.learning import loop
+from omrl.learning.compiling import loading_beside
+from omrl.learning.devices import choose_device, limited_threads, on_cpu
+from omrl.learning.engine import Batch, Info, Mode
 from omrl.learning.looks import Looks
 from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
 from omrl.learning.stages import learn_stages, of_tasks

@@ -11,7 +11,7 @@ from omrl.algorithms import about, known_algorithms
 from omrl.behaviour.plots import COLOURS as LEVEL_COLOURS
 from omrl.data import MetaDataset
 from omrl.data.findings import ColumnFacts
-from omrl.embedding import RANDOM_DISTANCE
+from omrl.evaluation.embedding import RANDOM_DISTANCE
 from omrl.families.point_robot import GOAL_RADIUS
 from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
 from omrl.reporting.probe import Embedding, Rollouts

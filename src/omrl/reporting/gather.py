@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from omrl import stats
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.evaluation import stats
 from omrl.evaluation.summaries import logged_summary, summary
 from omrl.families import FAMILIES, Task
 from omrl.runs.config import RunConfig

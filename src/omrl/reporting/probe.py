@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from omrl.data import MetaDataset
-from omrl.embedding import pair_distances, principal_components, tsne
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate
 from omrl.evaluation.contexts import embeddings, infer_tasks
+from omrl.evaluation.embedding import pair_distances, principal_components, tsne
 from omrl.families import FAMILIES, Task
 from omrl.reporting.gather import RunFacts, task_values
 from omrl.runs.model import Model

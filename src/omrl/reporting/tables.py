@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from omrl import stats
 from omrl.data import MetaDataset
+from omrl.evaluation import stats
 from omrl.files import harmless, write_rows
 from omrl.reporting.gather import RunFacts, best_return, short
 from omrl.reporting.probe import Probe

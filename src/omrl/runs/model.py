@@ -16,8 +16,8 @@ from omrl import schema
 from omrl.algorithms import check_trusted, get_algorithm
 from omrl.algorithms.algorithm import Algorithm, MetaConfig
 from omrl.data.arrays import to_unit
-from omrl.engine import Mode, Population
 from omrl.errors import OmrlError
+from omrl.learning.engine import Mode, Population
 from omrl.learning.sampling import Normalisation
 from omrl.runs.calibration import Calibration
 from omrl.runs.config import CONFIG

@@ -171,7 +171,7 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from omrl.stats import Estimate
+    from omrl.evaluation.stats import Estimate
     from omrl.studies.tables import found
 
     console = Console()

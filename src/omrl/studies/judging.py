@@ -1,6 +1,6 @@
 """What came out of an experiment: its metrics as matrices [seeds, tasks], and the verdicts on its claims.
 
-A comparison of two rows is a difference of means (`omrl.stats.difference`), and gets the first verdict that fits:
+A comparison of two rows is a difference of means (`evaluation.stats.difference`), and gets the first verdict that fits:
 
 equal            the 90 % interval lies inside the zone in which a difference does not matter (ZONES)
 holds            the 95 % interval lies above zero
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from omrl import stats
+from omrl.evaluation import stats
 from omrl.families import FAMILIES
 from omrl.reporting.gather import RunFacts
 from omrl.runs.records import Curve

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from omrl.evaluation.stats import Estimate
 from omrl.reporting.tables import NONE, Table
-from omrl.stats import Estimate
 from omrl.studies.definitions import Experiment
 
 Rows = Sequence[Mapping[str, Any]]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, MetaConfig
-from omrl.engine import Batch, Info, Loss, Mode, Params, Population
+from omrl.learning.engine import Batch, Info, Loss, Mode, Params, Population
 from omrl.runs.model import population_of
 from omrl.schema import with_values
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from omrl import Algorithm, BatchSpec, MetaConfig, settings
 from omrl.algorithms.algorithm import Stage
-from omrl.engine import Batch, Info, Params, call
-from omrl.nets import MLP
+from omrl.learning.engine import Batch, Info, Params, call
+from omrl.learning.nets import MLP
 from omrl.schema import AtLeastOne, Layers, Positive
 
 

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from omrl.compiling import compiled
-from omrl.nets import MLP
+from omrl.learning.compiling import compiled
+from omrl.learning.nets import MLP
 
 Params = Mapping[str, Tensor]
 Batch = Mapping[str, Tensor]

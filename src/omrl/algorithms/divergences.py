@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from omrl.nets import gaussian
+from omrl.learning.nets import gaussian
 
 Divergence = Literal["kl", "wasserstein", "gaussian-kl"]
 Penalty = Literal["gradient", "output", "none"]

@@ -69,7 +69,7 @@ def update(args: Update) -> dict[str, Any]:
     """All rows of the table, with what they were measured on."""
     import torch
 
-    from omrl.devices import choose_device
+    from omrl.learning.devices import choose_device
 
     device = choose_device(args.device)
     rows = []
@@ -84,7 +84,7 @@ def update(args: Update) -> dict[str, Any]:
 
 def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
     from omrl.algorithms import get_algorithm
-    from omrl.devices import on_cpu
+    from omrl.learning.devices import on_cpu
     from omrl.learning.stages import of_tasks, untrained
     from omrl.runs.model import populate
 

@@ -48,7 +48,7 @@ def on_cpu(hyperparameters: Any, seeds: int, updates: int, threads: int | None =
 
 def has_compiler() -> bool:
     """Whether torch finds the C++ compiler that it needs to compile for a CPU."""
-    from omrl.compiling import keep_compiled_programs
+    from omrl.learning.compiling import keep_compiled_programs
 
     keep_compiled_programs()  # before torch decides on a place of its own, which it does when this is imported
     from torch._inductor.cpp_builder import get_cpp_compiler
