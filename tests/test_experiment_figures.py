@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from omrl.drawing import studies as drawing
 from omrl.reporting.gather import Curve
-from omrl.studies import drawing
 from omrl.studies.definitions import experiments, get_experiment, get_scale
 
 CURVES = ("return", "return-log", "q")

@@ -22,7 +22,7 @@ from focal_results import RESULTS as FOCAL
 from omrl.evaluation import stats
 from omrl.files import write_json
 from omrl.runs.records import read_scores
-from omrl.studies import tables
+from omrl.studies import tabulating as tables
 from omrl.studies.definitions import get_experiment
 from omrl.studies.judging import Scored, judge, of_returns, way
 

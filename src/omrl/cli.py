@@ -92,8 +92,8 @@ def run(command: Command) -> None:
         case Families():
             list_families(command.json)
         case Render():
+            from omrl.drawing.families import draw
             from omrl.families import FAMILIES
-            from omrl.families.pictures import draw
 
             for family in FAMILIES.values():
                 print(draw(family, command.out))

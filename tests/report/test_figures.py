@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from omrl.drawing import runs as figures
+from omrl.drawing.style import amounts, style
 from omrl.families import Task
-from omrl.reporting import figures, gather, page, tables
+from omrl.reporting import gather, page, tables
 from omrl.reporting.probe import Embedding, Probe
-from omrl.reporting.style import amounts, style
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ALGORITHM_PAGES = ("focal", "batch-pearl", "contextual-bcq", "mbml")

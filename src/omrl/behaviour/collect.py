@@ -184,7 +184,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if not dataset.split["test"]:
         print("note: none of these tasks is a test task of the family's split")
     if args.plot:
-        from omrl.behaviour.plots import plot
+        from omrl.drawing.behaviour import plot
 
         trained = args.policies / family.name if args.from_policies else out / "policies"
         for path in plot(dataset, out / "figures", trained / "learning-curve.csv"):

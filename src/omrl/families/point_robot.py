@@ -68,7 +68,7 @@ class SparsePointRobot(PointRobot):
         )
 
     def painter(self, index: int) -> Painter:
-        from omrl.families.drawing import GoalPainter
+        from omrl.drawing.painters import GoalPainter
 
         return GoalPainter(self.goal[index], GOAL_RADIUS)
 
@@ -91,7 +91,7 @@ class PointRobotWind(PointRobot):
         )
 
     def painter(self, index: int) -> Painter:
-        from omrl.families.drawing import WindPainter
+        from omrl.drawing.painters import WindPainter
 
         return WindPainter(self.goal[index], self.drift[index])
 

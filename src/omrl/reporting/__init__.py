@@ -42,7 +42,7 @@ def report(runs: str | Path | Sequence[str | Path], out: str | Path, trust: str 
     if not given:
         raise OmrlError("A report needs at least one run.")
     target = Path(out)
-    from omrl.behaviour.plots import need_matplotlib
+    from omrl.drawing.behaviour import need_matplotlib
 
     need_matplotlib()
     from omrl.algorithms import check_trusted

@@ -14,13 +14,14 @@ import numpy as np
 from omrl import __version__
 from omrl.data import MetaDataset
 from omrl.data.findings import column_facts, findings
+from omrl.drawing import runs as figures
+from omrl.drawing.style import Drawn, finish, style
 from omrl.families import FAMILIES
 from omrl.progress import Meter
-from omrl.reporting import figures, tables
+from omrl.reporting import tables
 from omrl.reporting.gather import RunFacts
 from omrl.reporting.page import Content, page
 from omrl.reporting.probe import Embedding, Probe, probe
-from omrl.reporting.style import Drawn, finish, style
 from omrl.words import counted
 
 # More columns than this make a picture that nobody reads.

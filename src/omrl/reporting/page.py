@@ -16,10 +16,10 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from omrl.reporting.figures import axis_names
+from omrl.drawing.runs import axis_names
+from omrl.drawing.style import Drawn, colour, dash, task_colours
 from omrl.reporting.gather import RunFacts, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
-from omrl.reporting.style import Drawn, colour, dash, task_colours
 from omrl.reporting.tables import Table
 from omrl.words import counted
 

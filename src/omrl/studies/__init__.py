@@ -172,7 +172,7 @@ def print_results(results: dict[str, Any], folder: Path) -> None:
     from rich.table import Table
 
     from omrl.evaluation.stats import Estimate
-    from omrl.studies.tables import found
+    from omrl.studies.tabulating import found
 
     console = Console()
     table = Table("data", "row", "mean return [95 %]", title=results["title"])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from omrl import folders
+from omrl.drawing import studies as drawing
 from omrl.errors import OmrlError
 from omrl.files import harmless, read_json, write_json, write_rows
 from omrl.reporting import REPORT
@@ -23,7 +24,8 @@ from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
 from omrl.runs.records import read_logged, read_scores
-from omrl.studies import ALL, PaperRun, StudyRun, drawing, running, tables
+from omrl.studies import ALL, PaperRun, StudyRun, running
+from omrl.studies import tabulating as tables
 from omrl.studies.definitions import Experiment, Scale, read_study
 from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, way
 from omrl.studies.planning import Cell, Job, jobs, plan
@@ -46,7 +48,7 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
 
     Runs of all experiments come first, each once: experiments share many.
     """
-    from omrl.behaviour.plots import need_matplotlib
+    from omrl.drawing.behaviour import need_matplotlib
 
     need_matplotlib()
     study = read_study(args.file)

@@ -13,8 +13,8 @@ import numpy as np
 
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
+from omrl.data.interchange.flat import Format, read_tables, texts
 from omrl.data.interchange.survey import Column
-from omrl.data.interchange.tables import Format, read_tables, texts
 from omrl.errors import OmrlError
 
 # What a number could be made of and should not: "007" is a name, and read as a number it would come back as 7.

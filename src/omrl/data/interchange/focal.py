@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
+from omrl.data.interchange.flat import Format, read_tables
 from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.objects import ObjectArray, read_objects
 from omrl.data.interchange.survey import Column
-from omrl.data.interchange.tables import Format, read_tables
 from omrl.errors import OmrlError
 
 _FILE = re.compile(r"trj_eval(sample)?(\d+)_step(\d+)\.npy")

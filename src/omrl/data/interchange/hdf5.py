@@ -18,9 +18,9 @@ from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import folder_of, optional, refuse_flags, size_of
 from omrl.data.interchange.apart import say, try_hdf5, write_apart
+from omrl.data.interchange.flat import Format, read_tables, task_files, texts
 from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.survey import Column
-from omrl.data.interchange.tables import Format, read_tables, task_files, texts
 from omrl.data.manifest import SCHEMA, Manifest, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError

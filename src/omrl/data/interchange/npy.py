@@ -13,10 +13,10 @@ import numpy as np
 
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
+from omrl.data.interchange.flat import Format, read_tables
 from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.npz import read_header
 from omrl.data.interchange.survey import Column
-from omrl.data.interchange.tables import Format, read_tables
 from omrl.errors import OmrlError
 
 

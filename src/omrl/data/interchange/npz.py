@@ -14,9 +14,9 @@ import numpy as np
 
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
+from omrl.data.interchange.flat import Format, read_tables
 from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.survey import Column
-from omrl.data.interchange.tables import Format, read_tables
 from omrl.errors import OmrlError
 
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from omrl.algorithms import about, known_algorithms
-from omrl.behaviour.plots import COLOURS as LEVEL_COLOURS
 from omrl.data import MetaDataset
 from omrl.data.findings import ColumnFacts
-from omrl.evaluation.embedding import RANDOM_DISTANCE
-from omrl.families.point_robot import GOAL_RADIUS
-from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
-from omrl.reporting.probe import Embedding, Rollouts
-from omrl.reporting.style import (
+from omrl.drawing.behaviour import COLOURS as LEVEL_COLOURS
+from omrl.drawing.style import (
     COLOURS,
     INK,
     MARKERS,
@@ -30,6 +26,10 @@ from omrl.reporting.style import (
     space,
     task_colours,
 )
+from omrl.evaluation.embedding import RANDOM_DISTANCE
+from omrl.families.point_robot import GOAL_RADIUS
+from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
+from omrl.reporting.probe import Embedding, Rollouts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from omrl.behaviour.plots import draw_trajectories
 from omrl.data import MetaDataset
+from omrl.drawing.behaviour import draw_trajectories
+from omrl.drawing.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
 from omrl.reporting.probe import Embedding
-from omrl.reporting.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
 from omrl.studies.definitions import Experiment, get_experiment
 from omrl.studies.judging import Outcome
 
