@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from omrl.errors import OmrlError
-from omrl.files import harmless, read_json, replacing, write_json, write_tensors
+from omrl.storage.files import harmless, read_json, replacing, write_json, write_tensors
 
 
 def names(folder: Path) -> list[str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from omrl import folders
-from omrl.adopting import adopt
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.folders import MARKER, Kind
+from omrl.storage import folders
+from omrl.storage.adopting import adopt
+from omrl.storage.folders import MARKER, Kind
 from training_helpers import pumps, train
 
 THING = Kind("thing", "thing.json", ("thing.json", "parts/*.csv"))
@@ -204,7 +204,7 @@ def test_a_second_writer_is_told_who_the_first_is_until_that_dies(tmp_path):
     code = f"""
 import time
 from pathlib import Path
-from omrl import folders
+from omrl.storage import folders
 with folders.only_writer(Path({str(tmp_path / "thing")!r})):
     print("writing", flush=True)
     time.sleep(60)

@@ -8,9 +8,9 @@ import pytest
 
 import omrl
 from omrl.errors import OmrlError
-from omrl.files import write_tensors
 from omrl.runs.checkpoints import CHECKSUM
 from omrl.runs.run import Run
+from omrl.storage.files import write_tensors
 from training_helpers import metrics, pumps, train
 
 

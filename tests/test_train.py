@@ -185,7 +185,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from training_helpers import train
-from omrl import files
+from omrl.storage import files
 from omrl.runs import run
 from omrl.learning.training import Training
 calls = []

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from omrl.errors import OmrlError
-from omrl.files import write_json
+from omrl.storage.files import write_json
 from omrl.studies.definitions import experiments, get_experiment
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,8 +20,8 @@ import paper_results
 from focal_results import RESULTS as FOCAL
 
 from omrl.evaluation import stats
-from omrl.files import write_json
 from omrl.runs.records import read_scores
+from omrl.storage.files import write_json
 from omrl.studies import tabulating as tables
 from omrl.studies.definitions import get_experiment
 from omrl.studies.judging import Scored, judge, of_returns, way

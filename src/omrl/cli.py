@@ -15,7 +15,6 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
 
 from omrl import training
-from omrl.adopting import Adopt
 from omrl.behaviour import collect
 from omrl.behaviour.collect import Collect
 from omrl.data.commands import DataCommand
@@ -26,6 +25,7 @@ from omrl.learning.bench import Bench
 from omrl.quickstart import Quickstart
 from omrl.reporting import Report
 from omrl.runs.calibrating import Calibrate
+from omrl.storage.adopting import Adopt
 from omrl.studies import Paper, Study
 from omrl.training import Train
 from omrl.tuning import Tune
@@ -132,7 +132,7 @@ def run(command: Command) -> None:
 
             tune(command)
         case Adopt():
-            from omrl.adopting import run as adopt
+            from omrl.storage.adopting import run as adopt
 
             adopt(command)
         case Bench():

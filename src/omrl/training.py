@@ -20,7 +20,7 @@ from omrl import schema
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.files import read_json
+from omrl.storage.files import read_json
 
 if TYPE_CHECKING:
     from omrl.algorithms.algorithm import MetaConfig

@@ -26,9 +26,9 @@ from omrl.behaviour.policies import Array, to_half
 from omrl.behaviour.sac import build
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily
-from omrl.files import write_tensors
 from omrl.learning.engine import Batch, Population
 from omrl.learning.loop import learn
+from omrl.storage.files import write_tensors
 
 SAVE_SECONDS = 60.0
 REPORT_ROUNDS = 50

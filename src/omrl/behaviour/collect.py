@@ -20,14 +20,14 @@ import numpy as np
 import tyro
 from tyro.conf import Positional
 
-from omrl import folders
 from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
 from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.data.arrays import Arrays, episode_returns
 from omrl.data.manifest import BehaviourPolicy, Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
-from omrl.files import read_json, write_json, write_rows
+from omrl.storage import folders
+from omrl.storage.files import read_json, write_json, write_rows
 
 if TYPE_CHECKING:
     from omrl.behaviour.policies import PolicyFiles

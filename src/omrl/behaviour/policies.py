@@ -21,8 +21,8 @@ from safetensors.numpy import load_file
 
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
-from omrl.files import read_json, write_json, write_tensors
 from omrl.learning.nets import LOG_STD_MAX, LOG_STD_MIN
+from omrl.storage.files import read_json, write_json, write_tensors
 
 SCHEMA = 1
 INDEX = "policies.json"

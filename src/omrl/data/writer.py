@@ -13,7 +13,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from omrl import folders
 from omrl.data.arrays import Arrays, Place, checked, make_entry, task_file
 from omrl.data.dataset import MetaDataset
 from omrl.data.manifest import (
@@ -32,7 +31,8 @@ from omrl.data.manifest import (
 from omrl.data.taskfile import TaskFile, to_bytes
 from omrl.errors import OmrlError
 from omrl.families.family import Task
-from omrl.files import replacing, sync_folder
+from omrl.storage import folders
+from omrl.storage.files import replacing, sync_folder
 
 # Holds the header and a record per finished task while the dataset is being built.
 BUILD = ".build"

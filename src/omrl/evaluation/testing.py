@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from omrl import folders
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation import Evaluate, file_name, stats
@@ -21,6 +20,7 @@ from omrl.learning.devices import choose_device
 from omrl.runs.model import Model
 from omrl.runs.records import LOGGED, SCORES
 from omrl.runs.run import Run
+from omrl.storage import folders
 
 
 def test(args: Evaluate) -> dict[str, Any]:

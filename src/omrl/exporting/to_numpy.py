@@ -12,8 +12,8 @@ import numpy as np
 from omrl.errors import OmrlError
 from omrl.exporting import omrl_runtime
 from omrl.exporting.description import describe
-from omrl.files import replacing
 from omrl.runs.model import Model
+from omrl.storage.files import replacing
 
 # Rows that the runtime is tried on before it is written, and how far it may be off, as a share of an action's range.
 TRIED, TOLERANCE = 64, 1e-4

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from omrl.errors import OmrlError
 from omrl.exporting.description import describe
-from omrl.files import replacing
 from omrl.runs.model import Model
+from omrl.storage.files import replacing
 
 # Of the operators: the oldest that torch writes without converting, so that older runtimes read it too.
 OPSET = 18

@@ -256,6 +256,6 @@ def run(args: Bench) -> None:
     """The command."""
     figures = update(args.command)
     if args.command.json is not None:
-        from omrl.files import write_json
+        from omrl.storage.files import write_json
 
         write_json(args.command.json, figures)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Generator, Tensor
 
-from omrl import folders
 from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.data import MetaDataset, Tensors
@@ -33,6 +32,7 @@ from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.model import Model
 from omrl.runs.names import Column, Columns
 from omrl.runs.run import RUN, Run
+from omrl.storage import folders
 from omrl.words import counted
 
 if TYPE_CHECKING:

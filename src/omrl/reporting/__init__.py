@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from omrl import folders
 from omrl.errors import OmrlError
+from omrl.storage import folders
 
 REPORT = folders.Kind(
     "report",

@@ -14,9 +14,9 @@ import numpy as np
 
 from omrl.data import MetaDataset
 from omrl.evaluation import stats
-from omrl.files import harmless, write_rows
 from omrl.reporting.gather import RunFacts, best_return, short
 from omrl.reporting.probe import Probe
+from omrl.storage.files import harmless, write_rows
 
 NONE = "–"
 

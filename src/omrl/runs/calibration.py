@@ -3,7 +3,7 @@
 Five things are looked at: how far z is from the nearest training task's, in units of their spread; level and spread of
 each column; and how well a small linear model, whose slopes depend on z, predicts rewards and next states. Each is put
 in units of what is usual among honest contexts, those of training tasks that the reference was made without, and the
-largest counts. `omrl calibrate` makes it: `omrl/calibrating.py`.
+largest counts. `omrl calibrate` makes it: `calibrating.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from omrl.errors import OmrlError
-from omrl.files import write_tensors
+from omrl.storage.files import write_tensors
 
 Array = np.ndarray[Any, Any]
 

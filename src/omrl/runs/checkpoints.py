@@ -13,7 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from omrl.errors import OmrlError
-from omrl.files import write_tensors
+from omrl.storage.files import write_tensors
 
 CHECKSUM = "sha256"
 # One key for all: safetensors writes several in any order, and equal checkpoints are to be equal files.

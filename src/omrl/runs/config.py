@@ -10,9 +10,9 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError
-from omrl.files import read_json
 from omrl.runs.names import Columns
 from omrl.schema import AtLeastOne, Count, Floats, Size, read, settings
+from omrl.storage.files import read_json
 
 CONFIG = "config.json"
 SCHEMA = 2

@@ -33,12 +33,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from omrl import folders
 from omrl.errors import OmrlError
-from omrl.files import read_json, replacing, write_json, write_rows
 from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
 from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_metrics, read_scores, whole_metrics
+from omrl.storage import folders
+from omrl.storage.files import read_json, replacing, write_json, write_rows
 from omrl.words import counted
 
 if TYPE_CHECKING:

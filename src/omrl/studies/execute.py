@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from omrl import folders
 from omrl.drawing import studies as drawing
 from omrl.errors import OmrlError
-from omrl.files import harmless, read_json, write_json, write_rows
 from omrl.reporting import REPORT
 from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
 from omrl.runs.records import read_logged, read_scores
+from omrl.storage import folders
+from omrl.storage.files import harmless, read_json, write_json, write_rows
 from omrl.studies import ALL, PaperRun, StudyRun, running
 from omrl.studies import tabulating as tables
 from omrl.studies.definitions import Experiment, Scale, read_study

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omrl import folders, training
+from omrl import training
 from omrl.algorithms.algorithm import MetaConfig
 from omrl.data import MetaDataset
 from omrl.data.manifest import MANIFEST
@@ -31,6 +31,7 @@ from omrl.progress import Meter
 from omrl.runs.config import CONFIG
 from omrl.runs.run import Run
 from omrl.schema import changed
+from omrl.storage import folders
 from omrl.studies.planning import Job, Source
 from omrl.words import counted
 

@@ -19,12 +19,12 @@ from omrl.evaluation import CONTEXT_ROWS
 from omrl.evaluation.given_context import given_context
 from omrl.evaluation.logged import logged
 from omrl.evaluation.summaries import summary
-from omrl.files import replacing
 from omrl.learning import training as learning
 from omrl.learning.devices import choose_device
 from omrl.learning.stages import learn_stages
 from omrl.runs.run import Run
 from omrl.schema import changed
+from omrl.storage.files import replacing
 from omrl.tuning import Row, Tune
 from omrl.tuning.trials import populate_trials, together
 

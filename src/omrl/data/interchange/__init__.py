@@ -6,10 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from omrl import folders
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.errors import OmrlError
+from omrl.storage import folders
 
 
 def read(args: Import) -> MetaDataset:

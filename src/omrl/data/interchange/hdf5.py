@@ -25,7 +25,7 @@ from omrl.data.manifest import SCHEMA, Manifest, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.families.family import Task
-from omrl.files import replacing
+from omrl.storage.files import replacing
 
 MANIFEST_ATTRIBUTE = "omrl_manifest"
 # D4RL's names of our arrays, where they differ.

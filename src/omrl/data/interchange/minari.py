@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omrl import folders
 from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
@@ -32,6 +31,7 @@ from omrl.data.manifest import Header, TaskEntry, Told, as_plain, entry_from_ver
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
 from omrl.families.family import Task
+from omrl.storage import folders
 
 KEY = "omrl"
 EXPORT = folders.Kind("Minari export", "", ("namespace_metadata.json", "*/data/*"))

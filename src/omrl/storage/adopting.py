@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from omrl import folders
 from omrl.errors import OmrlError
+from omrl.storage import folders
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ def _check_dataset(folder: Path) -> None:
 
 
 def _check_results(folder: Path) -> None:
-    from omrl.files import read_json
+    from omrl.storage.files import read_json
 
     if not {"experiment", "rows", "claims"} <= set(read_json(folder / "results.json")):
         raise OmrlError(f"{folder / 'results.json'} is not of an experiment.")
 
 
 def _check_report(folder: Path) -> None:
-    from omrl.files import read_json
+    from omrl.storage.files import read_json
 
     # What reports had in the place of a marker.
     if read_json(folder / "report.json").get("report") != "omrl":

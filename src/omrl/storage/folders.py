@@ -23,8 +23,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from omrl.errors import OmrlError
-from omrl.files import read_json, sync_folder, write_json
 from omrl.schema import read, settings
+from omrl.storage.files import read_json, sync_folder, write_json
 
 MARKER = ".omrl.json"
 SCHEMA = 1
