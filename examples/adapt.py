@@ -23,12 +23,14 @@ def main(folder: str) -> None:
 
     family = omrl.FAMILIES[trained.run.config.family]
     task = next(task for task in dataset.tasks if task.name == name)
-    env = family.make(task)
-    observation, _ = env.reset(seed=0)
-    total, done = 0.0, False
-    while not done:
-        observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
-        total, done = total + float(reward), terminated or truncated
+    simulator = family.simulator([task])
+    simulator.reset([0], [np.random.default_rng(0)])
+    total = 0.0
+    for _ in range(family.horizon):
+        step = simulator.step(policy.act(simulator.observe()))
+        total += float(step.rewards[0])
+        if step.terminations[0]:
+            break
     print(f"{name} {dict(task.params)}: return {total:.2f}, the logs' mean {dataset.returns(name).mean():.2f}")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import omrl
+from omrl.behaviour.policies import checkpoint_file
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -86,8 +88,16 @@ def test_the_wheel_is_typed_and_holds_all_of_the_package(wheel):
 
 def test_the_wheel_holds_the_package_alone(wheel):
     assert {name.split("/")[0] for name in wheel} == {"omrl", f"omrl-{omrl.__version__}.dist-info"}
-    assert not [name for name in wheel if "policies/" in name or name.endswith((".safetensors", ".pyc"))]
+    assert not [name for name in wheel if "policies/" in name or name.endswith(".pyc")]
     assert f"omrl-{omrl.__version__}.dist-info/licenses/LICENSE" in wheel
+
+
+def test_the_wheel_brings_the_policies_of_the_quickstart(wheel):
+    brought = {name for name in wheel if name.startswith("omrl/behaviour/published/")}
+    index = json.loads((ROOT / "policies" / "sparse-point-robot" / "policies.json").read_text())
+    files = ["policies.json", *(checkpoint_file(step) for step in (0, index["source"]["levels"]["expert"]))]
+    assert brought == {f"omrl/behaviour/published/sparse-point-robot/{file}" for file in files}
+    assert {name for name in wheel if name.endswith(".safetensors")} < brought
 
 
 def test_steps_of_the_flow_are_functions_even_after_their_modules_were_imported():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class OmrlError(Exception):
@@ -12,6 +13,16 @@ class OmrlError(Exception):
     def __init__(self, sentence: str) -> None:
         # Names in it may come from damaged or hostile files: a line break or a terminal code stays visible as such.
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence))
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Imports that one of omrl's extras brings: one that is missing is named, and how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        raise OmrlError(f"{what} needs {package}: pip install 'omrl[{extra}]'.") from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

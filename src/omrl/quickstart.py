@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,25 +41,27 @@ class Quickstart:
     """The first one's seed."""
     train_behaviour: bool = False
     """Train the agents that make the data afresh instead of taking the published policies."""
-    policies: Path = Path("policies")
-    """Where the published policies are, in a folder named after the family."""
+    policies: Path | None = None
+    """Where the published policies are, in a folder named after the family; those that omrl brings if left out."""
 
 
 def run(args: Quickstart) -> None:
     """All stages; what an interrupted run has finished is not done again."""
     from omrl import collect, evaluate, load, report, train
+    from omrl.behaviour.policies import find_published
     from omrl.words import counted
 
     published = not args.train_behaviour
-    if published and not (args.policies / FAMILY).is_dir():
+    if published and not find_published(FAMILY, args.policies).is_dir():
         raise OmrlError(
-            f"There are no published policies of {FAMILY} in {args.policies}: run this in a clone of the repository, "
-            "name the folder with --policies, or train them with --train-behaviour."
+            f"There are no published policies of {FAMILY} in {args.policies or 'policies'}: run this in a clone of the "
+            "repository, name the folder with --policies, or train them with --train-behaviour."
         )
+    draws = util.find_spec("matplotlib") is not None
     data, folder, page = args.out / "data", args.out / "run", args.out / "report"
     started = time.monotonic()
     _stage(1, "data of 100 tasks", "data" if published else "behaviour")
-    source: dict[str, Any] = {"policies": args.policies, "from_policies": True} if published else {}
+    source: dict[str, Any] = {"policies": args.policies, "from_policies": True, "level": "expert"} if published else {}
     dataset = collect(FAMILY, data, seed=args.seed, **source)
     assert dataset is not None
     _stage(2, f"FOCAL, {counted(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
@@ -66,9 +69,14 @@ def run(args: Quickstart) -> None:
     _stage(3, "the 20 unseen tasks", "test")
     found = evaluate(folder)
     name, total = try_out(load(folder), dataset)
-    _stage(4, "report", "report")
-    index = report(folder, page)
-    print_summary(found, name, total, time.monotonic() - started, index)
+    if draws:
+        _stage(4, "report", "report")
+        report(folder, page)
+    print_summary(found, name, total, time.monotonic() - started)
+    if draws:
+        print(f"\nThe page: {(page / 'index.html').absolute()}")
+    else:
+        print(f"\nA page about it needs matplotlib: pip install 'omrl[plot]', then omrl report {folder} --out {page}")
 
 
 def _stage(number: int, what: str, key: str) -> None:
@@ -79,17 +87,16 @@ def try_out(trained: Model, dataset: MetaDataset) -> tuple[str, float]:
     """Adapt to the first unseen task from a handful of its transitions, and roll the policy out."""
     name = dataset.split["test"][0]
     policy = trained.adapt(dataset.level("expert").sample(name, HANDFUL, np.random.default_rng(0)))
-    env = get_family(FAMILY).make(next(task for task in dataset.tasks if task.name == name))
-    observation, _ = env.reset(seed=0)
-    total, done = 0.0, False
-    while not done:
-        observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
-        total, done = total + float(reward), terminated or truncated
+    family = get_family(FAMILY)
+    simulator = family.simulator([task for task in dataset.tasks if task.name == name])
+    total = 0.0
+    for _ in range(family.horizon):
+        total += float(simulator.step(policy.act(simulator.observe())).rewards[0])
     return name, total
 
 
-def print_summary(found: dict[str, Any], name: str, total: float, seconds: float, index: Path) -> None:
-    """What came out, and where to look."""
+def print_summary(found: dict[str, Any], name: str, total: float, seconds: float) -> None:
+    """What came out."""
     from rich.console import Console
     from rich.table import Table
 
@@ -103,4 +110,3 @@ def print_summary(found: dict[str, Any], name: str, total: float, seconds: float
     table.add_row(f"{name}, from {HANDFUL} transitions", f"{total:.2f}")
     table.add_row("time", f"{seconds:.0f} s")
     Console().print(table)
-    print(f"\nThe page: {index.absolute()}")

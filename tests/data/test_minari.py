@@ -218,9 +218,9 @@ def test_spaces_that_are_not_vectors(tmp_path, monkeypatch):
 
 def test_the_missing_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(OmrlError, match=r'minari is not installed; run: pip install "omrl\[minari\]"'):
+    with pytest.raises(OmrlError, match=r"needs minari: pip install 'omrl\[minari\]'"):
         back(tmp_path, tmp_path.parent / "back")
-    with pytest.raises(OmrlError, match=r'minari is not installed; run: pip install "omrl\[minari\]"'):
+    with pytest.raises(OmrlError, match=r"needs minari: pip install 'omrl\[minari\]'"):
         interchange.write(make_dataset().save(tmp_path / "logs"), tmp_path / "minari", "minari")
 
 

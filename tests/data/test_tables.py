@@ -401,7 +401,7 @@ def test_missing_extras_are_named(kind, module, extra, tmp_path, monkeypatch):
     (tmp_path / f"logs.{kind}").touch()
     monkeypatch.setitem(__import__("sys").modules, module, None)
     monkeypatch.setitem(__import__("sys").modules, f"{module}.parquet", None)
-    with pytest.raises(OmrlError, match=rf'is not installed; run: pip install "omrl\[{extra}\]"'):
+    with pytest.raises(OmrlError, match=rf"needs {module}: pip install 'omrl\[{extra}\]'"):
         run(kind, tmp_path / f"logs.{kind}", tmp_path / "out")
 
 

@@ -12,7 +12,6 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from omrl.data.manifest import BehaviourPolicy, Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
 from omrl.storage import folders
-from omrl.storage.files import read_json, write_json, write_rows
+from omrl.storage.files import read_json, versions, write_json, write_rows
 
 if TYPE_CHECKING:
     from omrl.behaviour.policies import PolicyFiles
@@ -69,8 +68,8 @@ class Collect:
     """Where the agents learn: auto, cpu or cuda."""
     from_policies: bool = False
     """Rebuild the data from stored policies by simulation alone."""
-    policies: Path = Path("policies")
-    """Where `--from-policies` finds a folder named after the family."""
+    policies: Path | None = None
+    """Where `--from-policies` finds a folder named after the family; `policies` here, or the few that omrl brings."""
     action_std: float | None = None
     """Log with this standard deviation of the actions before tanh in place of the policies' own: breadth as a knob."""
     level: str | None = None
@@ -93,7 +92,9 @@ def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
     start = preset(get_family(family), args.schedule).agents
     changes = {key: value for key, value in options.items() if key in of_agents}
     sac = replace(start.sac, **{key: value for key, value in options.items() if key in of_sac})
-    return run(replace(args, policies=Path(args.policies)), _changed(start, {**changes, "sac": sac}))
+    if args.policies is not None:
+        args = replace(args, policies=Path(args.policies))
+    return run(args, _changed(start, {**changes, "sac": sac}))
 
 
 def parse(arguments: Sequence[str], **options: Any) -> tuple[Collect, AgentsConfig]:
@@ -138,7 +139,7 @@ def _scaled(step: int, before: int, after: int, envs: int) -> int:
 
 def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     """Run step 1; an interrupted run goes on when it is started again with the same arguments."""
-    from omrl.behaviour.policies import PolicyFiles
+    from omrl.behaviour.policies import PolicyFiles, find_published
     from omrl.learning.devices import choose_device
 
     family = get_family(args.family)
@@ -147,8 +148,9 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     out = folders.place(args.out)
     work = out.parent / f".{out.name}.collect"
     if args.from_policies:
-        folders.keep_apart(out, args.policies / family.name)
-        stored = PolicyFiles.open(args.policies / family.name)
+        published = find_published(family.name, args.policies)
+        folders.keep_apart(out, published)
+        stored = PolicyFiles.open(published, args.level)
         if stored.family.name != family.name:
             raise OmrlError(f"{stored.folder} holds policies of {stored.family.name}, not of {family.name}.")
         tasks, steps, source = _chosen(stored.tasks, family, args), stored.steps, stored.source
@@ -186,7 +188,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if args.plot:
         from omrl.drawing.behaviour import plot
 
-        trained = args.policies / family.name if args.from_policies else out / "policies"
+        trained = published if args.from_policies else out / "policies"
         for path in plot(dataset, out / "figures", trained / "learning-curve.csv"):
             print(f"drew {path}")
     return dataset
@@ -362,7 +364,7 @@ def _writer(
         },
         family=family.name,
         horizon=family.horizon,
-        source={**plan, "versions": {name: metadata.version(name) for name in ("omrl", "numpy", "mujoco")}},
+        source={**plan, "versions": versions("omrl", "numpy", "mujoco")},
         force=args.force,
     )
 

@@ -1,6 +1,6 @@
 """Behaviour policies as files: the dataset in small.
 
-    policies/half-cheetah-vel/
+    policies/half-cheetah-vel/   in omrl's repository; its package brings the expert level of sparse-point-robot
       policies.json              family, tasks, checkpoint steps, how they were trained, size and sha256 of every file
       step-0000000.safetensors   actor weights in half precision, stacked over tasks (one row where all tasks share it)
       step-0050000.safetensors   ...
@@ -26,6 +26,8 @@ from omrl.storage.files import read_json, write_json, write_tensors
 
 SCHEMA = 1
 INDEX = "policies.json"
+# The few that travel in the package, for `omrl quickstart`: pyproject.toml puts them there.
+PACKAGED = Path(__file__).parent / "published"
 Array = np.ndarray[Any, Any]
 
 
@@ -92,8 +94,11 @@ class PolicyFiles:
         return cls.open(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> PolicyFiles:
-        """Read the index and check every file against its recorded size and sha256."""
+    def open(cls, folder: Path, level: str | None = None) -> PolicyFiles:
+        """Read the index and check every file against its recorded size and sha256.
+
+        With a `level` only its checkpoint and the untrained one are opened, and others need not be there.
+        """
         path = folder / INDEX
         if not path.is_file():
             raise OmrlError(
@@ -105,20 +110,23 @@ class PolicyFiles:
             if index["schema"] != SCHEMA:
                 raise OmrlError(f"{path} has schema {index['schema']!r}; this version of omrl reads schema {SCHEMA}.")
             tasks = tuple(Task.from_json(entry) for entry in index["tasks"])
-            for step, entry in index["checkpoints"].items():
+            source = dict(index["source"])
+            named = source.get("levels", {}).get(level)
+            files = {s: f for s, f in index["checkpoints"].items() if named is None or int(s) in (0, named)}
+            for step, entry in files.items():
                 file = folder / checkpoint_file(int(step))
                 if not file.is_file():
-                    raise OmrlError(f"{path} names {file.name}, which is missing.")
+                    raise OmrlError(f"{path} names {file.name}, which is missing{_why_missing(folder)}.")
                 if fingerprint(file) != {key: entry[key] for key in ("bytes", "sha256")}:
                     raise OmrlError(f"{file} does not match the size and sha256 that {INDEX} records: it was altered.")
-            steps = tuple(sorted(int(step) for step in index["checkpoints"]))
-            family, source = get_family(index["family"]), dict(index["source"])
+            steps = tuple(sorted(int(step) for step in files))
+            family = get_family(index["family"])
             if not steps or not tasks:
                 raise ValueError("it names no checkpoint or no task")
             for task in tasks:
                 if task not in family.tasks:
                     raise ValueError(f"{task.name!r} is not a task of {family.name}")
-            return cls(folder, family, tasks, steps, source, index["checkpoints"])
+            return cls(folder, family, tasks, steps, source, files)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OmrlError(f"{path} is not a valid index of behaviour policies ({error}).") from error
 
@@ -132,6 +140,17 @@ class PolicyFiles:
             return np.broadcast_to(array, (len(self.tasks), *array.shape[1:]))
 
         return [layer("weight", i) for i in range(layers)], [layer("bias", i) for i in range(layers)]
+
+
+def find_published(family: str, folder: Path | None) -> Path:
+    """Where a family's policies are: in the folder given, else in `policies` here, else in omrl's package."""
+    places = [folder] if folder is not None else [Path("policies"), PACKAGED]
+    return next((place for place in places if (place / family / INDEX).is_file()), places[0]) / family
+
+
+def _why_missing(folder: Path) -> str:
+    packaged = folder.is_relative_to(PACKAGED)
+    return ": omrl's package brings the expert level alone (--level expert), its repository all" if packaged else ""
 
 
 def fingerprint(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from omrl.data import MetaDataset
-from omrl.errors import OmrlError
+from omrl.errors import needs_extra
 from omrl.families import get_family
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ TRAJECTORY_TASKS, TRAJECTORY_EPISODES = 5, 6
 
 def need_matplotlib() -> None:
     """Say how to get it where it is missing."""
-    try:
+    with needs_extra("plot", "Drawing"):
         import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise OmrlError('Drawing needs matplotlib: pip install "omrl[plot]".') from error
 
 
 def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from omrl.errors import needs_extra
 from omrl.families.family import TaskFamily
 
 STEPS = 12
@@ -13,7 +14,8 @@ STEPS = 12
 
 def draw(family: TaskFamily, folder: Path) -> Path:
     """Write FAMILY.png into `folder` and return its path."""
-    import imageio.v3 as imageio
+    with needs_extra("sim", "A picture of a family"):
+        import imageio.v3 as imageio
 
     env = family.make(family.tasks[len(family.tasks) // 2], render_mode="rgb_array")
     env.reset(seed=0)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, needs_extra
 from omrl.exporting.description import describe
 from omrl.runs.model import Model
 from omrl.storage.files import replacing
@@ -118,11 +118,9 @@ def _graph(part: nn.Module, example: Mapping[str, Tensor], output: str, free: Ma
 
 def _need_onnx() -> None:
     """Say how to get what is missing."""
-    try:
+    with needs_extra("onnx", "Exporting to ONNX"):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise OmrlError(f'Exporting to ONNX needs {error.name}: pip install "omrl[onnx]".') from error
 
 
 @contextmanager

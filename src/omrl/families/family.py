@@ -149,11 +149,11 @@ class TaskFamily:
 
     def make(self, task: Task, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """The gymnasium environment of one task, with the horizon as its time limit."""
-        import gymnasium
-
         from omrl.families import register
 
         register()
+        import gymnasium
+
         params: Mapping[str, Any] = task.params
         return gymnasium.make(self.env_id, render_mode=render_mode, **params)
 

@@ -1,6 +1,6 @@
 """Everything that touches MuJoCo: loading it, its models, stepping them in a pool of threads, drawing them.
 
-This module imports mujoco; it is loaded when the first simulator of a body is made, and not before.
+This module imports mujoco and gymnasium; it is loaded when the first simulator of a body is made, and not before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, needs_extra
 from omrl.families.batched import View
 
 RENDERING_PACKAGES = "libegl1 libopengl0 libgl1-mesa-dri"
@@ -50,8 +50,11 @@ def _choose_gl_backend() -> None:
 
 _choose_gl_backend()
 
-import mujoco  # noqa: E402
-from mujoco import rollout  # noqa: E402
+with needs_extra("sim", "Simulating this family"):
+    # The models come from gymnasium.
+    import gymnasium
+    import mujoco
+    from mujoco import rollout
 
 _quiet_lock = threading.Lock()
 _quiet_steps = 0
@@ -82,8 +85,6 @@ def _no_warning_files() -> Iterator[None]:
 
 def load_model(file: str) -> Any:
     """A model that gymnasium ships, compiled."""
-    import gymnasium
-
     tree = ElementTree.parse(Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / file)
     # MuJoCo 4 warns of `settotalmass` and will drop it; scaling the compiled model gives the same numbers.
     compiler = tree.getroot().find("compiler")

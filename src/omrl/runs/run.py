@@ -38,7 +38,7 @@ from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
 from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_metrics, read_scores, whole_metrics
 from omrl.storage import folders
-from omrl.storage.files import read_json, replacing, write_json, write_rows
+from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
 from omrl.words import counted
 
 if TYPE_CHECKING:
@@ -291,17 +291,10 @@ def _sha256(path: Path) -> str:
 
 def environment() -> dict[str, Any]:
     """What a run was made with."""
-    packages = ("omrl", "torch", "numpy", "gymnasium", "mujoco", "safetensors")
-    versions: dict[str, str | None] = {}
-    for name in packages:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": versions,
+        "versions": versions("omrl", "torch", "numpy", "gymnasium", "mujoco", "safetensors"),
         "commit": _commit(),
         "cores": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, needs_extra
 from omrl.storage import folders
 
 
@@ -43,10 +43,8 @@ def size_of(dataset: MetaDataset) -> int:
 
 def optional(module: str, extra: str) -> ModuleType:
     """Import a package that one of omrl's extras brings."""
-    try:
+    with needs_extra(extra, "This format"):
         return import_module(module)
-    except ImportError as error:
-        raise OmrlError(f'{module} is not installed; run: pip install "omrl[{extra}]"') from error
 
 
 def refuse_flags(args: Import) -> None:

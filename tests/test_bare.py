@@ -1,0 +1,129 @@
+"""The wheel with the core dependencies and nothing else: no simulator, no clone."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.thorough
+ROOT = Path(__file__).parents[1]
+# `omrl quickstart` and `omrl train` as they are, at a size for a test.
+QUICKSTART = """
+import functools, omrl
+from omrl.quickstart import Quickstart, run
+omrl.train = functools.partial(omrl.train, steps=3)
+run(Quickstart(seeds=1))
+"""
+SMALL = "--steps 3 --seeds 1 --hidden 16 16 --encoder-hidden 16 16 --meta-batch 2 --batch-size 8 --context-size 8"
+
+
+def requirements(wheel: Path) -> list[str]:
+    """Names of all distributions that pip would install with the wheel, without extras."""
+    from packaging.requirements import Requirement
+
+    found: dict[str, metadata.Distribution] = {}
+    with zipfile.ZipFile(wheel) as archive:
+        about = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        wanted = metadata.PathDistribution(zipfile.Path(archive, str(Path(about).parent) + "/")).requires or []
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        if (requirement.marker is None or requirement.marker.evaluate({"extra": ""})) and requirement.name not in found:
+            found[requirement.name] = metadata.distribution(requirement.name)
+            wanted += found[requirement.name].requires or []
+    return list(found)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory) -> Path:
+    """The interpreter of an environment with the wheel and links to what it requires."""
+    pytest.importorskip("hatchling", reason="building a wheel without network needs hatchling")
+    folder = tmp_path_factory.mktemp("bare")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("omrl-*.whl")
+    venv.create(folder / "env", symlinks=True)
+    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
+    for name in requirements(wheel):
+        distribution = metadata.distribution(name)
+        tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
+        for top in tops:
+            # Several distributions share a folder such as nvidia: each is linked by its own parts then.
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(distribution.locate_file(top))))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return folder / "env" / "bin" / "python"
+
+
+def run(python: Path, folder: Path, *words: str, code: int = 0) -> str:
+    """What the interpreter prints."""
+    done = subprocess.run([python, *words], cwd=folder, capture_output=True, text=True, env={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def omrl(python: Path, folder: Path, words: str, code: int = 0) -> str:
+    """What a command prints."""
+    return run(python, folder, "-m", "omrl", *words.split(), code=code)
+
+
+@pytest.mark.parametrize("package", ["gymnasium", "mujoco", "matplotlib", "imageio", "pytest"])
+def test_what_is_no_core_dependency_is_truly_missing(python, tmp_path, package):
+    assert f"No module named '{package}'" in run(python, tmp_path, "-c", f"import {package}", code=1)
+
+
+def test_the_quickstart_needs_neither_a_clone_nor_a_simulator(python, tmp_path):
+    printed = run(python, tmp_path, "-c", QUICKSTART)
+    assert "mean return" in printed and "from 10 transitions" in printed
+    assert "needs matplotlib: pip install 'omrl[plot]', then omrl report quickstart/run" in printed
+    assert sorted(path.name for path in (tmp_path / "quickstart").iterdir() if not path.name.startswith(".")) == [
+        "data",
+        "run",
+    ]
+
+
+def test_it_trains_on_a_table(python, tmp_path):
+    rng = np.random.default_rng(0)
+    with (tmp_path / "log.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["task", "episode", "obs_0", "obs_1", "action", "reward", "terminated"])
+        for task in "abcd":
+            for step in range(60):
+                rows.writerow([task, step // 20, *rng.normal(size=2), rng.uniform(-1, 1), rng.normal(), 0])
+    told = "--action-low -1 --action-high 1 --varies both --test-tasks d"
+    omrl(python, tmp_path, f"data import --from csv log.csv data {told}")
+    omrl(python, tmp_path, f"train focal --data data --out run {SMALL}")
+    assert "action error" in omrl(python, tmp_path, "evaluate run")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            "collect half-cheetah-vel --out data --tasks 2",
+            "Simulating this family needs gymnasium: pip install 'omrl[sim]'.",
+        ),
+        ("render pictures", "A picture of a family needs imageio: pip install 'omrl[sim]'."),
+    ],
+)
+def test_what_needs_a_simulator_says_so(python, tmp_path, words, sentence):
+    assert f"error: {sentence}" in omrl(python, tmp_path, words, code=2)
+
+
+def test_an_environment_of_gymnasium_says_what_it_needs(python, tmp_path):
+    code = "import omrl; f = omrl.FAMILIES['point-robot-wind']; f.make(f.tasks[0])"
+    sentence = "A gymnasium environment needs gymnasium: pip install 'omrl[sim]'."
+    assert sentence in run(python, tmp_path, "-c", code, code=1)
+
+
+def test_the_package_names_the_level_that_it_brings(python, tmp_path):
+    printed = omrl(python, tmp_path, "collect sparse-point-robot --from-policies --out data", code=2)
+    assert "omrl's package brings the expert level alone (--level expert)" in printed
