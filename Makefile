@@ -50,7 +50,7 @@ test-min:
 	.venv-min/bin/pip install --quiet --constraint tests/constraints-min.txt --editable '.[dev]'
 	.venv-min/bin/python -m pytest -n 2
 
-# omrl and its core dependencies for a machine without network that has torch, numpy and safetensors.
+# omrl with its core, simulators and pictures for a machine without network that has torch, numpy and safetensors.
 # mujoco-studio, MuJoCo's viewer, is left out: nothing here needs it.
 wheelhouse: $(READY)
 	rm -rf wheelhouse
@@ -58,8 +58,9 @@ wheelhouse: $(READY)
 	$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version $(PYTHON) \
 	  --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
 	  --constraint constraints.txt --dest wheelhouse \
-	  gymnasium farama-notifications cloudpickle typing-extensions mujoco mujoco-core glfw pyopengl imageio pillow \
-	  packaging tyro docstring-parser typeguard rich markdown-it-py mdurl pygments \
+	  pydantic pydantic-core annotated-types typing-inspection typing-extensions \
+	  tyro docstring-parser typeguard rich markdown-it-py mdurl pygments \
+	  gymnasium farama-notifications cloudpickle mujoco mujoco-core glfw pyopengl imageio pillow packaging \
 	  matplotlib contourpy cycler kiwisolver pyparsing python-dateutil six
 	@du -sh wheelhouse
 
