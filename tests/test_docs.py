@@ -49,7 +49,8 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 NOT_RUN = {
     "make quickstart": "sets up a machine",
     "make quickstart    # sets everything up in .venv, then goes through the whole flow once": "sets up a machine",
-    "pip install .             # the core": "sets up a machine",
+    "pip install '.[plot]'  # or a wheel of it, without a clone": "sets up a machine",
+    "pip install .             # the core: numpy, torch, safetensors, pydantic, tyro, rich": "sets up a machine",
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
