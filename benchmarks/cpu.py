@@ -25,9 +25,10 @@ import numpy as np
 import tyro
 
 from omrl.algorithms import get_algorithm, read_preset
+from omrl.commands.train import OF_THE_RUN
 from omrl.families import get_family
 from omrl.learning import bench
-from omrl.training import OF_THE_RUN, populate
+from omrl.runs.model import populate
 
 FAMILY, SEEDS = "sparse-point-robot", 2
 WAIT = {"GOMP_SPINCOUNT": "3000"}

@@ -30,7 +30,7 @@ from omrl.algorithms.focal import FOCAL
 from omrl.data import MetaDataset
 from omrl.learning.engine import Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
-from omrl.training import populate
+from omrl.runs.model import populate
 
 SIZES: dict[str, dict[str, Any]] = {
     "paper": {},

@@ -26,12 +26,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from omrl import training
+from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.data import MetaDataset
-from omrl.evaluation import CONTEXT_ROWS
 from omrl.evaluation.given_context import given_context
 from omrl.evaluation.summaries import summary
-from omrl.learning import training as learning
+from omrl.learning import starting, training
 from omrl.runs.run import Run
 
 # Held-out tasks are few: they have more episodes each.
@@ -91,22 +90,20 @@ def measure(args: Args, flags: list[str], level: str, penalty: str, rate: float)
             "--seeds",
             str(len(args.alphas)),
         ]
-        train, hyperparameters = training.parse(
-            ["focal", *words, *named, *flags], config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-        )
+        train, hyperparameters = starting.parse(["focal", *words, *named, *flags])
         if hyperparameters.regularisation == "none":
             hyperparameters = replace(hyperparameters, regularisation="policy")
         device = choose_device(train.device)
-        config = learning.run_config(train, hyperparameters, dataset)
+        config = training.run_config(train, hyperparameters, dataset)
         run = Run.create(Path(folder), config, {})
-        learner = learning.Training(run, view.to(device, max_rows=train.max_rows), device)
+        learner = training.Training(run, view.to(device, max_rows=train.max_rows), device)
         with torch.no_grad():
             learner.population.params["alpha"].copy_(torch.tensor(args.alphas))
         learner.learn(train.log_every, train.steps)
         values = last_values(run)
         chosen = judged.select([task.name for task in judged.tasks[:: max(1, len(judged.tasks) // TASKS)]])
         returns = given_context(learner, chosen, CONTEXT_ROWS, HELD_OUT_EPISODES if args.held_out else EPISODES, seed=0)
-    defaults = asdict(training.starting_point(train)[1])
+    defaults = asdict(starting.starting_point(train)[1])
     changes = {name: value for name, value in asdict(hyperparameters).items() if value != defaults[name]}
     for i, start in enumerate(args.alphas):
         found = summary(returns[i : i + 1].mean(-1), chosen, train.steps)

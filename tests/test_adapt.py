@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import omrl
-from omrl import evaluation
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.contexts import draw_contexts
 from omrl.evaluation.given_context import given_context
+from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
@@ -41,13 +41,13 @@ def trained(data, tmp_path_factory):
 
 
 def test_evaluation_scores_every_seed_task_and_episode(data, trained):
-    found = evaluation.evaluate(trained, context=10, episodes=3)
+    found = evaluate(trained, context=10, episodes=3)
     with (trained / found["file"]).open(newline="") as file:
         rows = list(csv.DictReader(file))
     tasks = MetaDataset.open(data).split["test"]
     assert len(rows) == 2 * len(tasks) * 3 and {row["task"] for row in rows} == set(tasks)
     assert found["mean"]["value"] == pytest.approx(np.mean([float(row["return"]) for row in rows]))
-    assert evaluation.evaluate(trained, context=10, episodes=3) == found
+    assert evaluate(trained, context=10, episodes=3) == found
 
 
 def test_given_context_returns_are_those_of_the_gymnasium_environment(tmp_path):
@@ -107,7 +107,7 @@ def test_actions_come_back_in_the_units_of_the_logs(tmp_path):
     policy = omrl.load(folder.folder).adapt(logs["pump-2"])
     assert 20 < policy.act([0.0, 0.0, 0.0])[0] < 80  # an untrained policy stays near the middle of its range
     with pytest.raises(OmrlError, match="without a simulator"):
-        evaluation.evaluate(folder.folder, protocol="given-context")
+        evaluate(folder.folder, protocol="given-context")
 
 
 def test_a_seed_that_is_not_there_gets_one_sentence(data, trained):

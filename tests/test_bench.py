@@ -10,6 +10,7 @@ import torch
 
 from omrl import Algorithm, BatchSpec, MetaConfig, cli, settings
 from omrl.algorithms.focal import FOCAL, FOCALConfig
+from omrl.commands.bench import Update
 from omrl.learning import bench
 from omrl.schema import AtLeastOne, Layers
 
@@ -65,7 +66,7 @@ FAST = ["--repeats", "2", "--seconds", "0", "--device", "cpu"]
 
 
 def test_every_combination_has_a_row_with_its_times(capsys):
-    found = bench.update(bench.Update(algorithms=(f"{__name__}:Tiny",), seeds=(1, 2), g_steps=(1, 3), **QUICK))
+    found = bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1, 2), g_steps=(1, 3), **QUICK))
     assert [(row["seeds"], row["g_steps"]) for row in found["updates"]] == [(1, 1), (2, 1), (1, 3), (2, 3)]
     for row in found["updates"]:
         assert row["mode"] == "eager" and row["algorithm"] == f"{__name__}:Tiny"
@@ -78,14 +79,14 @@ def test_every_combination_has_a_row_with_its_times(capsys):
 
 
 def test_an_algorithm_without_a_discriminator_has_no_steps_of_it(capsys):
-    found = bench.update(bench.Update(algorithms=(f"{__name__}:Fixed",), seeds=(2,), **QUICK))
+    found = bench.update(Update(algorithms=(f"{__name__}:Fixed",), seeds=(2,), **QUICK))
     assert [row["g_steps"] for row in found["updates"]] == [None]
     assert "discriminator" not in capsys.readouterr().out
 
 
 def test_half_precision_is_that_of_the_algorithm(capsys):
     for half in (False, True):
-        found = bench.update(bench.Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), half=half, **QUICK))
+        found = bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), half=half, **QUICK))
         assert found["updates"][0]["hyperparameters"]["half"] is half
 
 
@@ -114,7 +115,7 @@ def test_more_discriminator_steps_have_more_products():
     for g_steps in (1, 2):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bench, "_products", lambda step: (found := record(step), counts.append(len(found)))[0])
-            bench.update(bench.Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), g_steps=(g_steps,), **QUICK))
+            bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), g_steps=(g_steps,), **QUICK))
     assert 0 < counts[0] < counts[1]
 
 

@@ -46,7 +46,7 @@ def fails(monkeypatch, capsys, error: BaseException) -> tuple[int, str]:
     def broken(_):
         raise error
 
-    monkeypatch.setattr(cli, "list_families", broken)
+    monkeypatch.setattr("omrl.families.listing.run", broken)
     monkeypatch.setattr(sys, "argv", ["omrl", "families"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -210,7 +210,7 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch):
     def broken(_):
         raise FileNotFoundError(errno.ENOENT, "no such file")
 
-    monkeypatch.setattr(cli, "list_families", broken)
+    monkeypatch.setattr("omrl.families.listing.run", broken)
     monkeypatch.setattr(sys, "argv", ["omrl", "families"])
     with pytest.raises(FileNotFoundError):
         cli.main()

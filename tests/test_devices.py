@@ -19,7 +19,7 @@ PAPER = FOCALConfig()
 
 @pytest.fixture
 def many_cores(monkeypatch):
-    monkeypatch.setattr("omrl.families.batched.usable_cores", lambda: 16)
+    monkeypatch.setattr("omrl.learning.devices.usable_cores", lambda: 16)
 
 
 def test_threads_follow_from_the_size_of_the_work(many_cores):

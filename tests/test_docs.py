@@ -34,8 +34,8 @@ import omrl
 from omrl.algorithms import NO_PRESETS
 from omrl.algorithms.focal import FOCALConfig
 from omrl.behaviour.config import preset
+from omrl.commands.data import Import
 from omrl.data.arrays import ARRAYS
-from omrl.data.commands import Import
 from omrl.data.interchange.columns import GUESSES
 from omrl.data.manifest import Manifest, TaskEntry
 from omrl.families import FAMILIES

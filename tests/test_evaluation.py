@@ -12,13 +12,14 @@ import pytest
 import torch
 
 import omrl
-from omrl import evaluation
+from omrl.commands.evaluate import Evaluate
 from omrl.data import MetaDataset
 from omrl.data.manifest import Reference
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate, evaluate
+from omrl.evaluation import command
 from omrl.evaluation.logged import halves, identification, logged
 from omrl.evaluation.summaries import summary
+from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.runs.model import Model
 from omrl.runs.run import Run
@@ -193,12 +194,12 @@ def test_a_task_with_a_single_row_gets_one_sentence(run_of_plants, tmp_path):
 
 
 def test_the_command_says_that_returns_cannot_be_had(run_of_plants, capsys):
-    evaluation.run(Evaluate(run_of_plants, context=20))
+    command.run(Evaluate(run_of_plants, context=20))
     shown = capsys.readouterr().out
     assert "Returns cannot be had from logs alone" in shown
     assert "tasks told apart (chance 0.500)" in " ".join(shown.split())
     assert "2 of them trained on" in " ".join(shown.split())
-    evaluation.run(Evaluate(run_of_plants, context=20, json=True))
+    command.run(Evaluate(run_of_plants, context=20, json=True))
     found = json.loads(capsys.readouterr().out)
     assert found["file"] == "logged-context-20.csv" and found["tasks_trained_on"] == 2
 
@@ -255,12 +256,12 @@ def test_a_run_that_is_not_finished_is_said_to_be_so(run_of_points, tmp_path, ca
     shutil.copytree(run_of_points, tmp_path / "run")
     (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"steps": 1_000_000}))
     for folder, said in ((run_of_points, False), (tmp_path / "run", True)):
-        evaluation.run(Evaluate(folder))
+        command.run(Evaluate(folder))
         assert ("of 1,000,000 updates" in capsys.readouterr().out) is said
 
 
 def test_the_summary_has_every_statistic(run_of_points, capsys):
-    evaluation.run(Evaluate(run_of_points, json=True))
+    command.run(Evaluate(run_of_points, json=True))
     found = json.loads(capsys.readouterr().out)
     rows = read(run_of_points / "scores.csv")
     returns = {
@@ -274,7 +275,7 @@ def test_the_summary_has_every_statistic(run_of_points, capsys):
     assert found["mean"]["low"] < found["mean"]["value"] < found["mean"]["high"]
     assert len(found["esr"]) == len(found["rms"]) == 2
     assert found["tasks_trained_on"] == 0
-    evaluation.run(Evaluate(run_of_points))
+    command.run(Evaluate(run_of_points))
     shown = capsys.readouterr().out
     for label in (
         "mean return",

@@ -14,15 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omrl import cli, training
+from omrl import cli
 from omrl.algorithms import ALGORITHMS, about, get_algorithm, read_preset
+from omrl.commands.study import PaperRun
+from omrl.commands.train import OF_THE_RUN
 from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.families import FAMILIES
-from omrl.learning import training as learning
+from omrl.learning import training
 from omrl.runs.records import Curve
 from omrl.runs.run import Run
-from omrl.studies import COLUMNS, PaperRun, overview, planning, running
+from omrl.studies import planning, running
 from omrl.studies.definitions import Claim, Data, Row, experiments, get_experiment, get_scale, read_study
 from omrl.studies.judging import (
     DOES_NOT,
@@ -40,6 +42,7 @@ from omrl.studies.judging import (
     together,
     verdicts,
 )
+from omrl.studies.listing import COLUMNS, overview
 from omrl.studies.planning import Source, jobs, minutes, plan, updates
 from omrl.studies.running import make_data, resolve, train, train_all
 
@@ -113,7 +116,7 @@ def test_ablations_are_those_of_the_paper():
     for family, regularisation in (("ant-fwd-back", "value"), ("walker-2d-params", "policy")):
         assert family in {data.family for data in get_experiment("q-divergence").data}
         config = get_algorithm("focal").Config(
-            **{k: v for k, v in read_preset("focal", "paper", family).items() if k not in training.OF_THE_RUN}
+            **{k: v for k, v in read_preset("focal", "paper", family).items() if k not in OF_THE_RUN}
         )
         assert config.regularisation == regularisation
 
@@ -401,7 +404,7 @@ def test_data_that_is_there_is_taken_and_other_data_refused(robots, capsys):
 
 def test_data_of_a_split_has_its_tasks_alone(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("omrl.behaviour.collect.collect", lambda family, out, **options: asked.append((out, options)))
+    monkeypatch.setattr("omrl.studies.running.collect", lambda family, out, **options: asked.append((out, options)))
     for split, folder in (("paper", "walker-2d-params"), ("large", "walker-2d-params-large")):
         assert make_data(Source("walker-2d-params", split), tmp_path, POLICIES, "cpu") == tmp_path / folder
         assert asked[-1][0] == tmp_path / folder and asked[-1][1]["split"] == split
@@ -512,11 +515,11 @@ def test_a_run_of_which_no_seed_is_left_is_an_outcome_too(robots, tmp_path, caps
     job = replace(plan(get_experiment("comparison-point-robot-wind"), get_scale("small"))[0].job, steps=20)
     resolved = resolve(job, robots / "small" / "point-robot-wind", tmp_path / "runs", "cpu")
 
-    def spoiled(self, generator, draw=learning.Training._draw):
+    def spoiled(self, generator, draw=training.Training._draw):
         batch, noise = draw(self, generator)
         return {**batch, "rew": batch["rew"] * float("nan")}, noise
 
-    monkeypatch.setattr(learning.Training, "_draw", spoiled)
+    monkeypatch.setattr(training.Training, "_draw", spoiled)
     train(*resolved)
     assert "warning: No seed of" in capsys.readouterr().out
     train(*resolved)

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 import omrl
+from omrl.commands.data import Import
 from omrl.data import MetaDataset, interchange
-from omrl.data.commands import Import
-from omrl.reporting import build
 from training_helpers import pumps, train
 
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.symlink", "os.link")
@@ -94,7 +93,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def quick():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "build", a_page)
+        patch.setattr("omrl.reporting.command.build", a_page)
         yield
 
 

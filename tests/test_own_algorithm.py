@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import omrl
-from omrl import cli, training
-from omrl.evaluation import evaluate
+from omrl import cli
+from omrl.evaluation.testing import evaluate
+from omrl.learning import starting
 from omrl.runs.run import Run
 from training_helpers import metrics, pumps
 
@@ -81,7 +82,7 @@ def test_it_adapts_to_both_kinds_of_pumps(run, logs):
 
 def test_its_fields_are_flags(run, logs, monkeypatch):
     found = []
-    monkeypatch.setattr(training, "run", lambda *parts: found.append(parts))
+    monkeypatch.setattr(starting, "run", lambda *parts: found.append(parts))
     words = ["--data", str(logs[0]), "--out", "run", "--hidden", "4", "--learning-rate", "0.5", "--steps", "3"]
     monkeypatch.setattr(sys, "argv", ["omrl", "train", NAME, *words])
     cli.main()

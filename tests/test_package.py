@@ -102,7 +102,7 @@ def test_the_wheel_brings_the_policies_of_the_quickstart(wheel):
 
 def test_steps_of_the_flow_are_functions_even_after_their_modules_were_imported():
     code = (
-        "import omrl, omrl.cli, omrl.training, omrl.evaluation;"
+        "import omrl, omrl.cli, omrl.learning.starting, omrl.evaluation.testing;"
         "print(*map(callable, (omrl.collect, omrl.train, omrl.evaluate, omrl.load)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,8 +12,8 @@ import pytest
 
 import omrl
 from omrl import quickstart
+from omrl.commands.quickstart import Quickstart
 from omrl.errors import OmrlError
-from omrl.quickstart import Quickstart
 
 POLICIES = Path(__file__).parents[1] / "policies"
 

@@ -8,11 +8,12 @@ import sys
 import pytest
 
 from omrl import cli
+from omrl.commands.study import StudyRun
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.studies import StudyRun, overview
 from omrl.studies.definitions import read_study
 from omrl.studies.execute import execute
+from omrl.studies.listing import overview
 from omrl.studies.planning import jobs, plan
 from training_helpers import pumps, walks
 

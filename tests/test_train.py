@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from omrl import evaluation
+from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
+from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.learning import compiling, devices, looks, loop
 from omrl.learning import training as learning
@@ -319,7 +320,7 @@ def test_the_return_on_unseen_tasks_is_logged_as_evaluation_gives_it(windy, tmp_
     unseen = dataset.select(dataset.split["test"])
     for step in (5, 10, 12):
         shorter = train(windy, tmp_path / f"until-{step}", steps=step, seed=3)
-        wanted = given_context(Model(shorter), unseen, evaluation.CONTEXT_ROWS, episodes=1, seed=0)
+        wanted = given_context(Model(shorter), unseen, CONTEXT_ROWS, episodes=1, seed=0)
         found = [row["value"] for row in rows if row["step"] == str(step)]
         assert found == [f"{value:.6g}" for value in wanted.mean((1, 2))]
         assert wanted.max() < -1
@@ -472,7 +473,7 @@ def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, m
     monkeypatch.setattr(Training, "_warnings", lambda *_: [])
     spoil(monkeypatch, 2, "rew", "rew_dense")
     train(data, tmp_path / "two", **TWO_DRAWS, seed=3, log_every=2)
-    found = evaluation.evaluate(tmp_path / "two", episodes=1)
+    found = evaluate(tmp_path / "two", episodes=1)
     assert found["seeds"] == 2 and found["stopped"] == [4]
 
     def all_of_them(self, generator, draw=Training._draw):
@@ -485,7 +486,7 @@ def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, m
     # Nothing more would come of it: what was good is kept, and is all that there will be.
     assert checkpoint(tmp_path / "none")[0] == Run.open(tmp_path / "none").config.steps
     assert (tmp_path / "none" / "timings.json").is_file()  # as any run that is finished
-    found = evaluation.evaluate(tmp_path / "none", episodes=1)
+    found = evaluate(tmp_path / "none", episodes=1)
     assert found["stopped"] == [3, 4] and np.isfinite(found["mean"]["value"])
 
 

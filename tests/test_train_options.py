@@ -11,12 +11,13 @@ from dataclasses import asdict, fields, replace
 import pytest
 
 import omrl
-from omrl import cli, training
+from omrl import cli
 from omrl.algorithms.focal import FOCALConfig
+from omrl.commands.train import MAX_ROWS, Train
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
+from omrl.learning import starting
 from omrl.runs.run import Run
-from omrl.training import Train
 from training_helpers import NETWORKS, OPTIONS, SMALL, pumps, train, walks
 
 
@@ -40,7 +41,7 @@ def command(data, monkeypatch):
         found = []
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["omrl", "train", algorithm, "--data", str(folder), "--out", "run", *words])
-            patch.setattr(training, "run", lambda *parts: found.append(parts))
+            patch.setattr(starting, "run", lambda *parts: found.append(parts))
             cli.main()
         return found[0]
 
@@ -178,7 +179,7 @@ def test_the_algorithm_has_to_come_first(data, monkeypatch, capsys):
 
 def test_a_preset_sets_hyperparameters_and_its_level(command):
     found, hyperparameters = command()
-    assert found.level == "expert" and found.steps == Train.steps and found.max_rows == training.MAX_ROWS
+    assert found.level == "expert" and found.steps == Train.steps and found.max_rows == MAX_ROWS
     assert (hyperparameters.gamma, hyperparameters.latent_dim, hyperparameters.dense_reward) == (0.9, 5, True)
     assert hyperparameters.actor_lr == FOCALConfig().actor_lr  # what the preset leaves open
 
@@ -190,7 +191,7 @@ def test_one_s_own_logs_start_from_the_defaults(command, own_logs):
 
 def test_what_is_given_stands_above_the_preset(command, data, tmp_path, monkeypatch):
     preset = {"level": "mixed", "max_rows": 50, "steps": 3, "gamma": 0.5, "beta": 7.0}
-    monkeypatch.setattr(training, "read_preset", lambda *_: dict(preset))
+    monkeypatch.setattr(starting, "read_preset", lambda *_: dict(preset))
     found, hyperparameters = command()
     assert (found.level, found.max_rows, found.steps, hyperparameters.gamma) == ("mixed", 50, 3, 0.5)
     found, hyperparameters = command(*["--max-rows", "60", "--steps", "4", "--gamma", "0.8"])
@@ -288,7 +289,7 @@ def test_a_dry_run_prints_the_config_and_leaves_nothing(data, tmp_path, capsys):
         ({"algorithm": "focall"}, "no algorithm 'focall' .did you mean 'focal'"),
         ({"algorithm": "os:path"}, "'os:path' is not an omrl.Algorithm: it has no Config, Nets, act"),
         ({"algorithm": "no.module:Thing"}, "cannot be loaded"),
-        ({"algorithm": "omrl.training:Thing"}, "cannot be loaded"),
+        ({"algorithm": "omrl.learning.training:Thing"}, "cannot be loaded"),
         ({"preset": "nope"}, "no preset 'nope' for sparse-point-robot; it has paper"),
         ({"colour": "blue", "smell": 1}, "focal has no colour, smell"),
         ({"power": "cubic"}, "power cannot be 'cubic'; it is one of inverse-square"),

@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from omrl import cli, training
+from omrl import cli
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.algorithms.focal import FOCALConfig
+from omrl.commands.train import Train
+from omrl.commands.tune import Tune
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
-from omrl.learning import training as learning
+from omrl.learning import starting, training
 from omrl.runs.run import Run
-from omrl.tuning import COMPARISONS, Row, Tune, chosen_rows, read_rows, trying
+from omrl.tuning import trying
+from omrl.tuning.rows import COMPARISONS, Row, chosen_rows, read_rows
 from omrl.tuning.trials import populate_trials, together
 from training_helpers import pumps, walks
 
@@ -41,13 +44,13 @@ def winds(tmp_path_factory):
 
 def learner(folder, data, row, seeds, **changes):
     """Learners of small networks that have not learnt anything yet."""
-    start = training.Train(row.algorithm, data, folder, preset=row.preset)
-    train, config = training.starting_point(start)
+    start = Train(row.algorithm, data, folder, preset=row.preset)
+    train, config = starting.starting_point(start)
     config = replace(config, **SIZES[row.algorithm], **SMALL, **changes)
     dataset = MetaDataset.open(data)
     train = replace(train, seeds=seeds, level="mixed")
-    run = Run.create(folder, learning.run_config(train, config, dataset), {})
-    return learning.Training(run, dataset.select(dataset.split["train"]).to("cpu"), "cpu")
+    run = Run.create(folder, training.run_config(train, config, dataset), {})
+    return training.Training(run, dataset.select(dataset.split["train"]).to("cpu"), "cpu")
 
 
 def test_every_row_has_six_trials_over_two_numbers_and_a_preset_of_equal_length_for_every_family():
@@ -168,7 +171,7 @@ def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
     first = {"teacher_hidden": (8,), "teacher_vae_hidden": (8,), "reward_hidden": (8,), "next_obs_hidden": (8,)}
     steps = {"teacher_steps": 2, "reward_steps": 2, "next_obs_steps": 2, "members": 2}
 
-    def small(args, start=training.starting_point):
+    def small(args, start=starting.starting_point):
         train, config = start(args)
         return replace(train, level="mixed"), replace(config, **sizes, **first, **steps, **SMALL)
 
@@ -179,7 +182,7 @@ def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
         learnt.append({name: len(value) for name, value in found.items()})
         return found
 
-    monkeypatch.setattr(training, "starting_point", small)
+    monkeypatch.setattr(trying, "starting_point", small)
     monkeypatch.setattr(trying, "learn_stages", once)
     row = ROWS["MBML"]
     found = trying.measure(Tune(Path(COMPARISONS), winds, Path(), steps=2, episodes=1, device="cpu"), row)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tables_markdown import table
 
-from omrl.studies import COLUMNS, overview
 from omrl.studies.definitions import experiments
+from omrl.studies.listing import COLUMNS, overview
 
 CLAIMS = ("experiment", "whose", "claim", "compared")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"

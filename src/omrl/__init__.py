@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from omrl.behaviour.collect import collect
     from omrl.data import MetaDataset
     from omrl.errors import OmrlError
-    from omrl.evaluation import evaluate
-    from omrl.exporting import export
+    from omrl.evaluation.testing import evaluate
+    from omrl.exporting.command import export
     from omrl.families import FAMILIES, Task, TaskFamily
-    from omrl.reporting import report
+    from omrl.learning.starting import train
+    from omrl.reporting.command import report
     from omrl.runs.calibrating import calibrate
-    from omrl.runs.policy import load
+    from omrl.runs.model import load
     from omrl.schema import settings
-    from omrl.training import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,12 +54,12 @@ _HOME = {
     "TaskFamily": "omrl.families",
     "calibrate": "omrl.runs.calibrating",
     "collect": "omrl.behaviour.collect",
-    "evaluate": "omrl.evaluation",
-    "export": "omrl.exporting",
-    "load": "omrl.runs.policy",
-    "report": "omrl.reporting",
+    "evaluate": "omrl.evaluation.testing",
+    "export": "omrl.exporting.command",
+    "load": "omrl.runs.model",
+    "report": "omrl.reporting.command",
     "settings": "omrl.schema",
-    "train": "omrl.training",
+    "train": "omrl.learning.starting",
 }
 
 

@@ -1,34 +1,30 @@
-"""The command line: thin, and quick to answer. What a command needs is imported when it runs."""
+"""The command line: thin, and quick to answer. Who does the work of a command is imported when it runs."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
-from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
+from importlib import import_module, metadata
 from typing import Annotated
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
-from omrl import training
-from omrl.behaviour import collect
-from omrl.behaviour.collect import Collect
-from omrl.data.commands import DataCommand
+from omrl.commands.adopt import Adopt
+from omrl.commands.bench import Bench
+from omrl.commands.calibrate import Calibrate
+from omrl.commands.collect import Collect
+from omrl.commands.data import Data
+from omrl.commands.evaluate import Evaluate
+from omrl.commands.export import Export
+from omrl.commands.families import Families, Render
+from omrl.commands.quickstart import Quickstart
+from omrl.commands.report import Report
+from omrl.commands.study import Paper, PaperList, Study, StudyList
+from omrl.commands.train import Train
+from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate
-from omrl.exporting import Export
-from omrl.learning.bench import Bench
-from omrl.quickstart import Quickstart
-from omrl.reporting import Report
-from omrl.runs.calibrating import Calibrate
-from omrl.storage.adopting import Adopt
-from omrl.studies import Paper, Study
-from omrl.training import Train
-from omrl.tuning import Tune
 
 FLAGS = (OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff)
 # What a user can mend about a path: a full disk, no permission, a file where a folder should be, too long a name.
@@ -42,29 +38,6 @@ MENDABLE = (
     errno.EISDIR,
     errno.ENAMETOOLONG,
 )
-
-
-@dataclass(frozen=True)
-class Families:
-    """List the task families."""
-
-    json: bool = False
-    """Print JSON for programs instead of a table."""
-
-
-@dataclass(frozen=True)
-class Render:
-    """Draw a picture of each family."""
-
-    out: Positional[Path]
-    """Folder for the pictures."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """Look at, check, import and export meta-datasets."""
-
-    command: DataCommand
 
 
 Command = (
@@ -84,108 +57,41 @@ Command = (
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Quickstart, subcommand("quickstart")]
 )
+# Where the `run` of a command is. It takes seconds to import what most of them need, which nobody waits for before the
+# arguments make sense.
+WORK: dict[type, str] = {
+    Families: "omrl.families.listing",
+    Render: "omrl.families.pictures",
+    Evaluate: "omrl.evaluation.command",
+    Report: "omrl.reporting.command",
+    Calibrate: "omrl.runs.calibrating",
+    Export: "omrl.exporting.command",
+    Tune: "omrl.tuning.command",
+    Adopt: "omrl.storage.adopting",
+    Bench: "omrl.learning.bench",
+    Quickstart: "omrl.quickstart",
+}
+# Those whose flags depend on the first word after them, a family or an algorithm: where they are parsed and done.
+OWN_FLAGS = {
+    "collect": ("omrl.behaviour.options", "omrl.behaviour.collect"),
+    "train": ("omrl.learning.starting", "omrl.learning.starting"),
+}
 
 
 def run(command: Command) -> None:
     """Run a parsed command."""
     match command:
-        case Families():
-            list_families(command.json)
-        case Render():
-            from omrl.drawing.families import draw
-            from omrl.families import FAMILIES
-
-            for family in FAMILIES.values():
-                print(draw(family, command.out))
-        case Data():
-            from omrl.data import commands
-
-            commands.run(command.command)
         case Collect():
-            # `main` takes the family's own flags where its name comes first.
             raise OmrlError(f"Name the family first: omrl collect {command.family} --out ...")
         case Train():
-            # `main` takes the algorithm's own flags where its name comes first.
             raise OmrlError(f"Name the algorithm first: omrl train {command.algorithm} --data ... --out ...")
-        case Evaluate():
-            from omrl.evaluation import run as evaluate
-
-            evaluate(command)
-        case Report():
-            from omrl.reporting import run as report
-
-            report(command)
-        case Calibrate():
-            from omrl.runs.calibrating import run as calibrate
-
-            calibrate(command)
-        case Export():
-            from omrl.exporting import run as export
-
-            export(command)
+        case Data():
+            import_module("omrl.data.command").run(command.command)
         case Paper() | Study():
-            from omrl.studies import run as study
-
-            study(command)
-        case Tune():
-            from omrl.tuning import run as tune
-
-            tune(command)
-        case Adopt():
-            from omrl.storage.adopting import run as adopt
-
-            adopt(command)
-        case Bench():
-            from omrl.learning.bench import run as bench
-
-            bench(command)
-        case Quickstart():
-            from omrl.quickstart import run as quickstart
-
-            quickstart(command)
-
-
-def list_families(as_json: bool) -> None:
-    """Print the table of families, or the same as JSON."""
-    from omrl.families import FAMILIES
-
-    rows = [
-        {
-            "family": family.name,
-            "id": family.env_id,
-            "tasks": len(family.tasks),
-            "splits": {name: {"train": len(s.train), "test": len(s.test)} for name, s in family.splits.items()},
-            "observations": family.obs_dim,
-            "actions": family.act_dim,
-            "horizon": family.horizon,
-            "varies": family.varies,
-            "summary": family.summary,
-        }
-        for family in FAMILIES.values()
-    ]
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    # What is typed elsewhere is never cut.
-    table = Table(
-        Column("family", no_wrap=True),
-        Column("gymnasium id", overflow="fold"),
-        "tasks",
-        "train/test",
-        "obs",
-        "act",
-        "horizon",
-        "varies",
-    )
-    for row in rows:
-        splits = ", ".join(f"{s['train']}/{s['test']}" for s in row["splits"].values())  # type: ignore[attr-defined]
-        numbers = (row["tasks"], splits, row["observations"], row["actions"], row["horizon"])
-        table.add_row(row["family"], row["id"], *map(str, numbers), row["varies"])  # type: ignore[arg-type]
-    # A pipe has no width to fit: there, every row stays on its line.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+            listed = isinstance(command.command, PaperList | StudyList)
+            import_module(f"omrl.studies.{'listing' if listed else 'command'}").run(command.command)
+        case _:
+            import_module(WORK[type(command)]).run(command)
 
 
 def main() -> None:
@@ -200,20 +106,10 @@ def main() -> None:
         return
     sys.path.append("")  # `module:Class` is looked for in the working directory too
     try:
-        if len(arguments) > 1 and arguments[0] == "train" and not arguments[1].startswith("-"):
-            # Which flags there are depends on the algorithm.
-            trained = training.run(*training.parse(arguments[1:], prog="omrl train", config=(OmitArgPrefixes,)))
-            if trained is not None:
-                own = f" --trust {trained.config.algorithm}" if ":" in trained.config.algorithm else ""
-                print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}{own}` tests it.")
-        elif len(arguments) > 1 and arguments[0] == "collect" and not arguments[1].startswith("-"):
-            # So do the defaults of a family's agents.
-            from omrl.data.commands import Info, info
-
-            options = (OmitArgPrefixes, FlagCreatePairsOff)
-            made = collect.run(*collect.parse(arguments[1:], prog="omrl collect", config=options))
-            if made is not None and made.path is not None:
-                info(Info(made.path))
+        if len(arguments) > 1 and arguments[0] in OWN_FLAGS and not arguments[1].startswith("-"):
+            options, work = OWN_FLAGS[arguments[0]]
+            parsed = import_module(options).parse(arguments[1:])
+            import_module(work).command(*parsed)
         else:
             run(
                 tyro.cli(

@@ -9,19 +9,23 @@ It is the real pipeline with small networks: data from behaviour policies, FOCAL
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from importlib import util
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
+import omrl
+from omrl.behaviour.policies import find_published
+from omrl.commands.quickstart import Quickstart
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.evaluation import stats
+from omrl.evaluation.command import over
 from omrl.families import get_family
-
-if TYPE_CHECKING:
-    from omrl.data import MetaDataset
-    from omrl.runs.model import Model
+from omrl.runs.model import Model
+from omrl.words import counted
 
 FAMILY = "sparse-point-robot"
 HANDFUL = 10
@@ -29,28 +33,8 @@ HANDFUL = 10
 SECONDS = {"data": 5, "behaviour": 140, "train": 50, "test": 2, "report": 10}
 
 
-@dataclass(frozen=True)
-class Quickstart:
-    """Make data, meta-train FOCAL, test it on unseen tasks, adapt to one, and write a report: minutes on two cores."""
-
-    out: Path = Path("quickstart")
-    """Folder for everything: data, run and report."""
-    seeds: int = 2
-    """How many learners."""
-    seed: int = 0
-    """The first one's seed."""
-    train_behaviour: bool = False
-    """Train the agents that make the data afresh instead of taking the published policies."""
-    policies: Path | None = None
-    """Where the published policies are, in a folder named after the family; those that omrl brings if left out."""
-
-
 def run(args: Quickstart) -> None:
     """All stages; what an interrupted run has finished is not done again."""
-    from omrl import collect, evaluate, load, report, train
-    from omrl.behaviour.policies import find_published
-    from omrl.words import counted
-
     published = not args.train_behaviour
     if published and not find_published(FAMILY, args.policies).is_dir():
         raise OmrlError(
@@ -62,16 +46,16 @@ def run(args: Quickstart) -> None:
     started = time.monotonic()
     _stage(1, "data of 100 tasks", "data" if published else "behaviour")
     source: dict[str, Any] = {"policies": args.policies, "from_policies": True, "level": "expert"} if published else {}
-    dataset = collect(FAMILY, data, seed=args.seed, **source)
+    dataset = omrl.collect(FAMILY, data, seed=args.seed, **source)
     assert dataset is not None
     _stage(2, f"FOCAL, {counted(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
-    train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, eval_every=500, device="cpu")
+    omrl.train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, eval_every=500, device="cpu")
     _stage(3, "the 20 unseen tasks", "test")
-    found = evaluate(folder)
-    name, total = try_out(load(folder), dataset)
+    found = omrl.evaluate(folder)
+    name, total = try_out(omrl.load(folder), dataset)
     if draws:
         _stage(4, "report", "report")
-        report(folder, page)
+        omrl.report(folder, page)
     print_summary(found, name, total, time.monotonic() - started)
     if draws:
         print(f"\nThe page: {(page / 'index.html').absolute()}")
@@ -96,12 +80,7 @@ def try_out(trained: Model, dataset: MetaDataset) -> tuple[str, float]:
 
 
 def print_summary(found: dict[str, Any], name: str, total: float, seconds: float) -> None:
-    """What came out."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from omrl.evaluation import over, stats
-
+    """What came out, and where to look."""
     table = Table("", "", title="FOCAL on goals it has not seen", show_header=False)
     mean = stats.Estimate(**found["mean"])
     table.add_row("mean return", f"{mean}, {over(found)}")

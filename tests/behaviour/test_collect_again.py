@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import pytest
 from behaviour_helpers import contents
@@ -31,7 +32,7 @@ def test_an_interrupted_replacement_goes_on_with_the_same_command(small, tmp_pat
         patch.setattr("omrl.behaviour.collect._log_rollouts", stopped)
         collect("sparse-point-robot", out, **OPTIONS, force=True)
     # The agents are trained; training them once more would be starting over.
-    monkeypatch.setattr("omrl.behaviour.agents.train", stopped)
+    monkeypatch.setattr("omrl.behaviour.collect.train", stopped)
     collect("sparse-point-robot", out, **OPTIONS, force=True)
     assert contents(out) == contents(small)
 
@@ -99,6 +100,8 @@ def test_pictures_show_learning_curves_levels_and_trajectories(small, tmp_path, 
 
 def test_without_matplotlib_the_missing_extra_is_named(small, tmp_path, monkeypatch):
     shutil.copytree(small, tmp_path / "data")
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for name in [name for name in sys.modules if name.startswith("omrl.drawing")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(OmrlError, match=r"omrl\[plot\]"):
         collect("sparse-point-robot", tmp_path / "data", **OPTIONS, plot=True)

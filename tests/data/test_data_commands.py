@@ -7,12 +7,13 @@ import pytest
 import tyro
 from example_logs import assert_same_dataset, make_dataset, make_task
 
-from omrl.data import MetaDataset, commands
+from omrl.commands.data import DataCommand
+from omrl.data import MetaDataset, command
 from omrl.errors import OmrlError
 
 
 def omrl_data(*arguments):
-    commands.run(tyro.cli(commands.DataCommand, args=[str(argument) for argument in arguments]))
+    command.run(tyro.cli(DataCommand, args=[str(argument) for argument in arguments]))
 
 
 @pytest.fixture
@@ -121,9 +122,9 @@ def test_terminations_none(tmp_path):
 
 
 def test_every_flag_is_explained(capsys):
-    for command in ("info", "validate", "import", "export"):
+    for word in ("info", "validate", "import", "export"):
         with pytest.raises(SystemExit) as stopped:
-            omrl_data(command, "--help")
+            omrl_data(word, "--help")
         assert stopped.value.code == 0
     shown = capsys.readouterr().out
     assert "--test-fraction" in shown and "terminals in D4RL" in shown

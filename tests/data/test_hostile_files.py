@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 from example_logs import assert_same_dataset, make_dataset, make_task, tree
 
+from omrl.commands.data import Import
 from omrl.data import MetaDataset, interchange
-from omrl.data.commands import Import
 from omrl.data.interchange import apart, limits
 from omrl.errors import OmrlError
 
@@ -71,7 +71,7 @@ def test_what_unpacks_to_too_much_is_refused_before_memory_is_taken(kind, tmp_pa
     BOMBS[kind](path)
     code = (
         "import resource, sys; from pathlib import Path; from omrl.data import interchange; "
-        "from omrl.data.commands import Import; from omrl.errors import OmrlError\n"
+        "from omrl.commands.data import Import; from omrl.errors import OmrlError\n"
         "try: interchange.read(Import(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], terminations='none'))\n"
         "except OmrlError as error: print(error)\n"
         "print(max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))"

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 from example_logs import make_dataset, tree
 
+from omrl.commands.data import Import
 from omrl.data import MetaDataset, interchange
-from omrl.data.commands import Import
 from omrl.data.findings import column_facts, findings
 from omrl.data.manifest import as_plain
 from omrl.errors import OmrlError
@@ -406,7 +406,7 @@ def test_rows_beyond_the_choices_are_refused(tmp_path):
 
 
 def test_training_refuses_what_it_cannot_learn(tmp_path):
-    from omrl.training import train
+    from omrl.learning.starting import train
 
     flags = {"action_kind": "discrete", "time": "at"}
     dataset = load(write(tmp_path / "logs.csv", dosed([0, 1, 5])), **flags)

@@ -324,7 +324,7 @@ def test_reading_the_data_needs_no_torch_and_no_simulator(dataset):
 import sys
 for name in ("torch", "gymnasium", "mujoco", "h5py", "minari", "pyarrow"):
     sys.modules[name] = None  # importing it fails
-import omrl.data.commands, omrl.data.interchange.csv, omrl.data.interchange.npz, omrl.data.writer
+import omrl.commands.data, omrl.data.interchange.csv, omrl.data.interchange.npz, omrl.data.writer
 omrl.data.MetaDataset.open({str(dataset.path)!r}).validate()
 """
     subprocess.run([sys.executable, "-c", code], check=True)

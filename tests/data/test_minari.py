@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from minari.data_collector import EpisodeBuffer
 from test_properties import logs
 
+from omrl.commands.data import Import
 from omrl.data import MetaDataset, MetaDatasetWriter, interchange
-from omrl.data.commands import Import
 from omrl.data.manifest import Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES

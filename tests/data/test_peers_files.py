@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
+from omrl.commands.data import Import
 from omrl.data import interchange
-from omrl.data.commands import Import
 from omrl.data.interchange import objects
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES

@@ -12,9 +12,9 @@ from example_logs import assert_same_dataset, assert_same_rows, make_dataset, ma
 from hypothesis import HealthCheck, given, settings
 from test_properties import logs
 
+from omrl.commands.data import Import
 from omrl.data import MetaDataset, interchange
 from omrl.data.arrays import ARRAYS
-from omrl.data.commands import Import
 from omrl.errors import OmrlError
 
 FLAGS = {"action_low": (-2.0,), "action_high": (3.0,), "varies": "reward", "test_tasks": ("b",)}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from family_helpers import BODIES
 
-from omrl.drawing.painters import ROBOT, Canvas
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
+from omrl.families.painters import ROBOT, Canvas
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from report_helpers import HOSTILE, poison, pumps, small_run, walks
 
-from omrl.evaluation import evaluate
-from omrl.reporting import report
+from omrl.evaluation.testing import evaluate
+from omrl.reporting.command import report
 
 
 @dataclass(frozen=True)

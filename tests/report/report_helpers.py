@@ -12,7 +12,7 @@ from omrl.data import MetaDataset
 from omrl.data.manifest import Reference, Told
 from omrl.data.writer import MetaDatasetWriter
 from omrl.families import FAMILIES, Task
-from omrl.training import train
+from omrl.learning.starting import train
 
 HOSTILE = ("<script>alert(1)</script>", '"onload="alert(1)', "</script><img src=x onerror=alert(1)>", "$\\frac{|")
 SMALL = {"hidden": (8, 8), "encoder_hidden": (8, 8), "batch_size": 8, "context_size": 4, "meta_batch": 3}

@@ -11,28 +11,29 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, make_dataclass, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import tyro
-from tyro.conf import Positional
 
+from omrl.behaviour.agents import train
 from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
+from omrl.behaviour.options import changed, scaled
+from omrl.behaviour.policies import INDEX, PolicyFiles, find_published
+from omrl.behaviour.rollout import Rollout, roll_out
+from omrl.commands.collect import Collect
+from omrl.commands.data import Info
 from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.data.arrays import Arrays, episode_returns
+from omrl.data.command import info
 from omrl.data.manifest import BehaviourPolicy, Reference, Told
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
+from omrl.learning.devices import choose_device
+from omrl.progress import Meter
 from omrl.storage import folders
 from omrl.storage.files import read_json, versions, write_json, write_rows
-
-if TYPE_CHECKING:
-    from omrl.behaviour.policies import PolicyFiles
-    from omrl.behaviour.rollout import Rollout
-
-# torch takes seconds to import, and `--help` needs none of it: what needs torch is imported where it is used.
 
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
@@ -43,43 +44,6 @@ WORK = folders.Kind(
     JOB,
     (JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
 )
-
-
-@dataclass(frozen=True)
-class Collect:
-    """Train one SAC agent per task and log their checkpoints; what is left out comes from the family's preset.
-
-    How the agents are trained is a flag too, down to every hyperparameter: `omrl collect FAMILY --help` lists them.
-    """
-
-    family: Positional[str]
-    """Task family, as listed by `omrl families`."""
-    out: Path
-    """Folder of the new meta-dataset."""
-    schedule: str = "default"
-    """`default`, or `paper`: the checkpoints and episodes of the paper's table of datasets."""
-    episodes: int | None = None
-    """Full-length episodes per task and checkpoint; more of them where they end early, for the same number of rows."""
-    tasks: int | None = None
-    """Only so many tasks, spread evenly over the family's list."""
-    split: str | None = None
-    """Only the tasks of one of the family's splits; if left out, all tasks, of which the paper's split is scored."""
-    device: str = "auto"
-    """Where the agents learn: auto, cpu or cuda."""
-    from_policies: bool = False
-    """Rebuild the data from stored policies by simulation alone."""
-    policies: Path | None = None
-    """Where `--from-policies` finds a folder named after the family; `policies` here, or the few that omrl brings."""
-    action_std: float | None = None
-    """Log with this standard deviation of the actions before tanh in place of the policies' own: breadth as a knob."""
-    level: str | None = None
-    """Log the checkpoint of one quality level alone, such as expert."""
-    plot: bool = False
-    """Also draw learning curves and, for the point robots, trajectories (needs `omrl[plot]`)."""
-    force: bool = False
-    """Replace what is there."""
-    dry_run: bool = False
-    """Print what would run, and stop."""
 
 
 def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
@@ -94,54 +58,20 @@ def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
     sac = replace(start.sac, **{key: value for key, value in options.items() if key in of_sac})
     if args.policies is not None:
         args = replace(args, policies=Path(args.policies))
-    return run(args, _changed(start, {**changes, "sac": sac}))
+    return run(args, changed(start, {**changes, "sac": sac}))
 
 
-def parse(arguments: Sequence[str], **options: Any) -> tuple[Collect, AgentsConfig]:
-    """The command line of `omrl collect FAMILY`: what to make, and how the agents are trained."""
-    family = get_family(arguments[0])
-
-    @dataclass(frozen=True)
-    class Schedule:
-        schedule: str = "default"
-
-    both = make_dataclass("Options", [("collect", Collect), ("agents", AgentsConfig)], frozen=True)
-    chosen, _ = tyro.cli(Schedule, args=arguments[1:], return_unknown_args=True, add_help=False, **options)
-    start = preset(family, chosen.schedule).agents
-    found = tyro.cli(both, args=arguments, default=both(Collect(family.name, tyro.MISSING), start), **options)
-    words = {word.split("=")[0].replace("_", "-") for word in arguments}
-    given = {
-        f.name: value
-        for f in fields(AgentsConfig)
-        if (value := getattr(found.agents, f.name)) != getattr(start, f.name)
-        or f"--{f.name.replace('_', '-')}" in words
-    }
-    return found.collect, _changed(start, given)
-
-
-def _changed(start: AgentsConfig, changes: Mapping[str, Any]) -> AgentsConfig:
-    """The preset's configuration with changes; other steps keep its proportions where nothing else is said."""
-    if "checkpoints" in changes:
-        changes = {**changes, "checkpoints": tuple(sorted({0, *changes["checkpoints"]}))}
-    elif "steps" in changes:
-        envs = changes.get("envs_per_task", start.envs_per_task)
-        checkpoints = tuple(_scaled(step, start.steps, changes["steps"], envs) for step in start.checkpoints)
-        changes = {**changes, "checkpoints": tuple(sorted(set(checkpoints)))}
-    if "steps" in changes and "random_steps" not in changes:
-        changes = {**changes, "random_steps": min(start.random_steps, changes["steps"] // 4)}
-    return replace(start, **changes)
-
-
-def _scaled(step: int, before: int, after: int, envs: int) -> int:
-    """A step of training at the same share of a shorter or longer one, on whole rounds."""
-    return round(step * after / before / envs) * envs
+def command(args: Collect, agents: AgentsConfig) -> None:
+    """`omrl collect FAMILY ...`."""
+    made = run(args, agents)
+    if made is not None and made.path is not None:
+        info(Info(made.path))
 
 
 def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     """Run step 1; an interrupted run goes on when it is started again with the same arguments."""
-    from omrl.behaviour.policies import PolicyFiles, find_published
-    from omrl.learning.devices import choose_device
-
+    if args.plot:
+        from omrl.drawing.behaviour import plot  # needs an extra: that it is missing is found before the hours
     family = get_family(args.family)
     default = preset(family, args.schedule)
     _check(args, agents, default.agents)
@@ -186,8 +116,6 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if not dataset.split["test"]:
         print("note: none of these tasks is a test task of the family's split")
     if args.plot:
-        from omrl.drawing.behaviour import plot
-
         trained = published if args.from_policies else out / "policies"
         for path in plot(dataset, out / "figures", trained / "learning-curve.csv"):
             print(f"drew {path}")
@@ -227,7 +155,7 @@ def _chosen(tasks: Sequence[Task], family: TaskFamily, args: Collect) -> tuple[T
 def _training_source(agents: AgentsConfig, default: Preset) -> dict[str, Any]:
     """How the agents are trained, for manifest and index; through JSON, so that it equals what those give back."""
     envs, before = agents.envs_per_task, default.agents.steps
-    named = {level: _scaled(step, before, agents.steps, envs) for level, step in default.levels.items()}
+    named = {level: scaled(step, before, agents.steps, envs) for level, step in default.levels.items()}
     trained = [step for step in agents.checkpoints if step > 0]
     if not set(named.values()) <= set(trained) or len(set(named.values())) < len(named):
         named = evenly_named(trained)
@@ -277,8 +205,6 @@ def _plan(
 
 
 def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | None, force: bool) -> bool:
-    from omrl.behaviour.policies import INDEX, PolicyFiles
-
     if not out.exists() or force:
         return False
     dataset = MetaDataset.open(out)
@@ -320,9 +246,6 @@ def _train(
     device: str,
     work: Path,
 ) -> PolicyFiles:
-    from omrl.behaviour.agents import train
-    from omrl.behaviour.policies import INDEX, PolicyFiles
-
     folder = work / "policies"
     if not (folder / INDEX).exists():
         checkpoints, returns = train(family, tasks, config, device, work)
@@ -372,9 +295,6 @@ def _writer(
 def _log_rollouts(
     writer: MetaDatasetWriter, stored: PolicyFiles, tasks: Sequence[Task], rollout: Mapping[str, Any]
 ) -> None:
-    from omrl.behaviour.rollout import roll_out
-    from omrl.progress import Meter
-
     family, steps = stored.family, rollout["checkpoints"]
     order = [task.name for task in stored.tasks]
 

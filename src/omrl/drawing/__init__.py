@@ -1,1 +1,9 @@
-"""Everything that is drawn: figures of runs, studies and behaviour data, pictures of families and what they paint."""
+"""Every figure, of runs, studies and behaviour data, in one style. (`families/painters.py` paints environments.)
+
+All of it needs matplotlib, which is an extra.
+"""
+
+from omrl.errors import needs_extra
+
+with needs_extra("plot", "Drawing"):
+    import matplotlib.figure  # noqa: F401

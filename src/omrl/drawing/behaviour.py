@@ -5,34 +5,25 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from matplotlib.ticker import EngFormatter
 
 from omrl.data import MetaDataset
-from omrl.errors import needs_extra
 from omrl.families import get_family
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which stay apart under colour blindness.
 COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2", "late": "#CC79A7"}
 TRAJECTORY_TASKS, TRAJECTORY_EPISODES = 5, 6
 
 
-def need_matplotlib() -> None:
-    """Say how to get it where it is missing."""
-    with needs_extra("plot", "Drawing"):
-        import matplotlib.figure  # noqa: F401
-
-
 def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
     """Draw what there is into `folder` and return the paths; `curve` is the agents' learning curve, if it was kept."""
-    need_matplotlib()
-    from matplotlib.figure import Figure
-
     assert dataset.family is not None
     levels = [level for level in COLOURS if level in dataset.levels]
     panels = [_levels] if not curve.is_file() else [_learning_curves, _levels]
@@ -53,8 +44,6 @@ def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
 
 def _learning_curves(axes: Axes, dataset: MetaDataset, levels: list[str], curve: Path) -> None:
     """Every task's agent as a thin line, their mean as a thick one."""
-    from matplotlib.ticker import EngFormatter
-
     with curve.open(newline="") as file:
         rows = list(csv.DictReader(file))
     by_task: dict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -106,9 +95,6 @@ def draw_trajectories(figure: Figure, dataset: MetaDataset) -> None:
 
 def _trajectories(axes: Axes, view: MetaDataset, level: str) -> None:
     """Where a few tasks' policies go in the first steps that make the return."""
-    from matplotlib import colormaps
-    from matplotlib.patches import Circle
-
     chosen = np.linspace(0, len(view.tasks) - 1, min(TRAJECTORY_TASKS, len(view.tasks))).round().astype(int)
     for colour, index in zip(colormaps["viridis"](np.linspace(0, 0.9, len(chosen))), chosen, strict=True):
         task, rows = view.tasks[index], view.rows(int(index))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from omrl.algorithms import about, known_algorithms
 from omrl.data import MetaDataset
@@ -30,9 +33,6 @@ from omrl.evaluation.embedding import RANDOM_DISTANCE
 from omrl.families.point_robot import GOAL_RADIUS
 from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
 from omrl.reporting.probe import Embedding, Rollouts
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Metrics of omrl's algorithms in the order in which they are shown: title, unit. Those of others follow by name, with
 # what the table `metrics` beside them says.
@@ -71,8 +71,6 @@ def metric_names(metric: str, runs: Sequence[RunFacts] = ()) -> tuple[str, str]:
 
 def learning_curve(runs: Sequence[RunFacts], metric: str) -> Figure:
     """One metric of several runs: the mean over seeds and the range between them."""
-    from matplotlib.ticker import MaxNLocator, NullFormatter
-
     title, unit = metric_names(metric, runs)
     figure = new(4.3, 2.7)
     axes = figure.subplots()
@@ -246,8 +244,6 @@ def distances(found: Embedding) -> Figure:
 
 def trajectories(found: Rollouts) -> Figure:
     """The adapted policy's way in every test task of a point robot, with the goals."""
-    from matplotlib.patches import Circle
-
     figure = new(5.4, 3.9)
     axes = figure.subplots()
     sparse = "goal" in found.tasks[0].params
@@ -356,8 +352,6 @@ def column_histograms(dataset: MetaDataset, facts: Sequence[ColumnFacts], rows_p
 
 def data_levels(dataset: MetaDataset) -> Figure:
     """How the tasks' mean returns spread at every quality level."""
-    from matplotlib.ticker import MaxNLocator
-
     figure = new(5.4, 2.9)
     axes = figure.subplots()
     returns = level_returns(dataset)

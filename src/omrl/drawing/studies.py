@@ -7,9 +7,12 @@ from itertools import count
 from operator import itemgetter
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from omrl.data import MetaDataset
 from omrl.drawing.behaviour import draw_trajectories
@@ -17,10 +20,6 @@ from omrl.drawing.style import INK, amounts, colour, dash, finish, new, shortene
 from omrl.reporting.probe import Embedding
 from omrl.studies.definitions import Experiment, get_experiment
 from omrl.studies.judging import Outcome
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def draw(
@@ -104,8 +103,6 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
 
 def breadth(experiment: Experiment, outcomes: Sequence[Outcome]) -> Figure:
     """Returns over the breadth of the logged actions, with their 95 % intervals: who wins at which."""
-    from matplotlib.ticker import NullFormatter, NullLocator
-
     figure, looks = new(5.2, 3.4), places(experiment)
     axes = figure.subplots()
     for index, row in enumerate(experiment.rows):
@@ -129,8 +126,6 @@ def breadth(experiment: Experiment, outcomes: Sequence[Outcome]) -> Figure:
 
 def _log_ticks(axes: Axes) -> None:
     """A logarithmic x axis that has several labels however short it is."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
-
     axes.set_xscale("log")
     axes.xaxis.set_minor_formatter(NullFormatter())  # the usual one writes a formula
     low, high = axes.get_xlim()

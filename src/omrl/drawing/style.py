@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import Formatter
+from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize, to_hex
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, Formatter, FuncFormatter, MaxNLocator
 
 Array = np.ndarray[Any, Any]
 # Okabe and Ito's colours, those that are seen on white and on black; further runs differ by the line.
@@ -79,8 +80,6 @@ class Drawn:
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the report's style."""
-    from matplotlib import rc_context
-
     with rc_context(STYLE):
         yield
 
@@ -135,16 +134,11 @@ def legend(axes: Axes, runs: Sequence[int | None], **options: Any) -> None:
 
 def new(width: float, height: float) -> Figure:
     """An empty figure, in inches."""
-    from matplotlib.figure import Figure
-
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def space(figure: Figure, *place: int) -> Any:
     """Axes in space, with a light grid, few ticks and small labels, which lie close together there."""
-    from matplotlib import rc_context
-    from matplotlib.ticker import MaxNLocator
-
     with rc_context({"grid.color": "#d0d0d0"}):  # grids in space ignore the style's transparency
         axes: Any = figure.add_subplot(*place, projection="3d")
     axes.set_box_aspect((1, 1, 1))
@@ -157,8 +151,6 @@ def space(figure: Figure, *place: int) -> Any:
 
 def amounts() -> Formatter:
     """Ticks such as 200k and 3M; below 1 they are plain numbers, because 100m does not look like a tenth."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter
-
     large = EngFormatter(sep="")
     return FuncFormatter(lambda value, _: f"{value:g}" if abs(value) < 1 else large(value))
 
@@ -170,18 +162,12 @@ def shortened(name: str, limit: int = 28) -> str:
 
 def task_colours(values: Array) -> list[str]:
     """Colours along the task parameter, from the part of viridis that is seen on white and on black."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     spread = float(np.ptp(values)) or 1.0
     return [to_hex(colormaps["viridis"](0.22 + 0.7 * float(v - values.min()) / spread)) for v in values]
 
 
 def colour_bar(figure: Figure, axes: Any, label: str, values: Array, **options: Any) -> None:
     """The scale of `task_colours`."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
-
     ramp = ListedColormap(task_colours(np.linspace(0, 1, 64)))
     low, high = float(values.min()), float(values.max())
     scale = ScalarMappable(Normalize(low, high if high > low else low + 1), ramp)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from omrl.commands.evaluate import Evaluate
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate, file_name, stats
+from omrl.evaluation import stats
 from omrl.evaluation.contexts import embeddings
 from omrl.evaluation.protocol import Array, Protocol, Resources, get_protocol
 from omrl.evaluation.summaries import logged_summary, summary
@@ -21,6 +22,22 @@ from omrl.runs.model import Model
 from omrl.runs.records import LOGGED, SCORES
 from omrl.runs.run import Run
 from omrl.storage import folders
+
+
+def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
+    """Step 4 from Python: takes what the command takes, returns the summary, writes rows and summary into the run."""
+    if isinstance(options.get("trust"), str):
+        options["trust"] = (options["trust"],)
+    return test(Evaluate(Path(run), **options))
+
+
+def file_name(args: Evaluate) -> str:
+    """Where the raw rows go: every option that is not the default is in the name, so that none replaces another's."""
+    names = ("split", "context_level", "context", "episodes", "seed")
+    changed = [(name, getattr(args, name)) for name in names if getattr(args, name) != getattr(Evaluate, name)]
+    parts = [f"-{name.replace('_', '-')}-{value}" for name, value in changed]
+    stem = "scores" if args.protocol in (None, "given-context") else args.protocol
+    return f"{stem}{''.join(parts)}.csv"
 
 
 def test(args: Evaluate) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from omrl.families.batched import Painter, Simulator, Step
 from omrl.families.family import Parameter, Task, TaskFamily, authors_generator, numbered_tasks, random_split
+from omrl.families.painters import GoalPainter, WindPainter
 
 STRIDE = 0.1  # an action of 1 moves the robot this far
 GOAL_RADIUS = 0.2  # the sparse reward is paid strictly inside
@@ -68,8 +69,6 @@ class SparsePointRobot(PointRobot):
         )
 
     def painter(self, index: int) -> Painter:
-        from omrl.drawing.painters import GoalPainter
-
         return GoalPainter(self.goal[index], GOAL_RADIUS)
 
 
@@ -91,8 +90,6 @@ class PointRobotWind(PointRobot):
         )
 
     def painter(self, index: int) -> Painter:
-        from omrl.drawing.painters import WindPainter
-
         return WindPainter(self.goal[index], self.drift[index])
 
 

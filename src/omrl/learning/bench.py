@@ -12,17 +12,24 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, fields
+from typing import Any
 
-from tyro.conf import Positional
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
-if TYPE_CHECKING:
-    import torch
-
-    from omrl.algorithms.algorithm import BatchSpec, MetaConfig
-    from omrl.learning.sampling import MetaSampler
+from omrl.algorithms import get_algorithm
+from omrl.algorithms.algorithm import BatchSpec, MetaConfig
+from omrl.commands.bench import Bench, Update
+from omrl.data import Tensors
+from omrl.learning.devices import choose_device, on_cpu
+from omrl.learning.sampling import MetaSampler, Normalisation
+from omrl.learning.stages import of_tasks, untrained
+from omrl.runs.model import populate
+from omrl.storage.files import write_json
+from omrl.words import counted
 
 TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
 # Updates of a run that is long enough to be compiled on a CPU.
@@ -32,44 +39,8 @@ PROFILED, LONGEST = 20, 12
 PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "gemv", "_mm_", "_bmm_")
 
 
-@dataclass(frozen=True)
-class Update:
-    """Time one update of an algorithm at Half-Cheetah-Vel's shapes (80 tasks, 20 observations, 6 actions)."""
-
-    algorithms: tuple[str, ...] = ("focal",)
-    """Which algorithms, with their default hyperparameters: networks of 300 x 3, 16 tasks x 256 rows."""
-    seeds: tuple[int, ...] = (1, 3)
-    """How many learners at once; one row of the table each."""
-    g_steps: tuple[int, ...] = (1,)
-    """Discriminator steps per update, for algorithms that have them."""
-    half: bool = False
-    """With networks in bfloat16."""
-    repeats: int = 5
-    """Timed stretches, of which the median is shown."""
-    seconds: float = 2.0
-    """About how long a stretch takes."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    mode: Literal["eager", "compiled", "graph"] | None = None
-    """eager, compiled or graph; what a long run takes on the device if left out."""
-    json: Path | None = None
-    """Also write the figures to this file."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Measure speed."""
-
-    what: Positional[Literal["update"]]
-    """`update`: one update of an algorithm."""
-    command: Update
-
-
 def update(args: Update) -> dict[str, Any]:
     """All rows of the table, with what they were measured on."""
-    import torch
-
-    from omrl.learning.devices import choose_device
 
     device = choose_device(args.device)
     rows = []
@@ -83,11 +54,6 @@ def update(args: Update) -> dict[str, Any]:
 
 
 def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
-    from omrl.algorithms import get_algorithm
-    from omrl.learning.devices import on_cpu
-    from omrl.learning.stages import of_tasks, untrained
-    from omrl.runs.model import populate
-
     kind = get_algorithm(name)
     names = {field.name for field in fields(kind.Config)}
     has_g = "g_steps" in names
@@ -132,10 +98,6 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
 
 def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> MetaSampler:
     """Random data of the right shapes, as training holds it."""
-    import torch
-
-    from omrl.data import Tensors
-    from omrl.learning.sampling import MetaSampler, Normalisation
 
     generator = torch.Generator().manual_seed(0)
 
@@ -159,9 +121,6 @@ def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> Me
 
 def _products(step: Callable[[], object]) -> list[tuple[Any, tuple[torch.Tensor, ...]]]:
     """The matrix products of one update: each operation with random operands of its shapes and strides."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     aten = torch.ops.aten
     kinds = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.baddbmm.default: 1}
     found: list[tuple[Any, tuple[torch.Tensor, ...]]] = []
@@ -180,8 +139,6 @@ def _products(step: Callable[[], object]) -> list[tuple[Any, tuple[torch.Tensor,
 
 def _kernels(step: Callable[[], None]) -> dict[str, Any]:
     """Of one update on a GPU: how long its product kernels and its other kernels take, and how many there are."""
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(PROFILED):
             step()
@@ -214,7 +171,6 @@ def _replay(products: list[tuple[Any, tuple[torch.Tensor, ...]]]) -> None:
 
 def _median_ms(work: Callable[[], None], args: Update, device: str) -> float:
     """Median over stretches of the time of one call; a stretch has as many calls as fill its time."""
-    import numpy as np
 
     def stretch(calls: int) -> float:
         _wait(device)
@@ -229,15 +185,11 @@ def _median_ms(work: Callable[[], None], args: Update, device: str) -> float:
 
 
 def _wait(device: str) -> None:
-    import torch
-
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def _line(row: dict[str, Any]) -> str:
-    from omrl.words import counted
-
     steps = "" if row["g_steps"] is None else f", {row['g_steps']} discriminator steps"
     products = "" if row["products_ms"] is None else f", its matrix products alone {row['products_ms']:.2f} ms"
     if "kernels" in row:
@@ -256,6 +208,4 @@ def run(args: Bench) -> None:
     """The command."""
     figures = update(args.command)
     if args.command.json is not None:
-        from omrl.storage.files import write_json
-
         write_json(args.command.json, figures)

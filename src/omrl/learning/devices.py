@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from omrl.errors import OmrlError
+from omrl.families.batched import usable_cores
+from omrl.learning.compiling import keep_compiled_programs
 from omrl.runs.config import OnCPU
 
 
@@ -37,8 +39,6 @@ UPDATES_WORTH_COMPILING = 4_000
 
 def on_cpu(hyperparameters: Any, seeds: int, updates: int, threads: int | None = None) -> OnCPU:
     """How to train so many seeds for so many updates; `threads` is the user's own word on it."""
-    from omrl.families.batched import usable_cores
-
     widths = [width for name, layers in vars(hyperparameters).items() if name.endswith("hidden") for width in layers]
     numbers = seeds * hyperparameters.meta_batch * hyperparameters.batch_size * max(widths, default=1)
     wanted = min(usable_cores(), max(1, numbers // NUMBERS_PER_THREAD))
@@ -48,8 +48,6 @@ def on_cpu(hyperparameters: Any, seeds: int, updates: int, threads: int | None =
 
 def has_compiler() -> bool:
     """Whether torch finds the C++ compiler that it needs to compile for a CPU."""
-    from omrl.learning.compiling import keep_compiled_programs
-
     keep_compiled_programs()  # before torch decides on a place of its own, which it does when this is imported
     from torch._inductor.cpp_builder import get_cpp_compiler
 

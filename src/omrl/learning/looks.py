@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.data import MetaDataset
-from omrl.evaluation import CONTEXT_ROWS
 from omrl.evaluation.given_context import given_context
 
 if TYPE_CHECKING:

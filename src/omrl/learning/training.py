@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Generator, Tensor
 
 from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
+from omrl.commands.train import Train
 from omrl.data import MetaDataset, Tensors
 from omrl.errors import OmrlError
 from omrl.learning import loop
@@ -34,9 +35,6 @@ from omrl.runs.names import Column, Columns
 from omrl.runs.run import RUN, Run
 from omrl.storage import folders
 from omrl.words import counted
-
-if TYPE_CHECKING:
-    from omrl.training import Train
 
 # A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
 LARGE_Q = 1e6

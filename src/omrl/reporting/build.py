@@ -13,6 +13,7 @@ import numpy as np
 
 from omrl import __version__
 from omrl.data import MetaDataset
+from omrl.data.command import summary
 from omrl.data.findings import column_facts, findings
 from omrl.drawing import runs as figures
 from omrl.drawing.style import Drawn, finish, style
@@ -155,8 +156,6 @@ def _curve_caption(metric: str) -> str:
 
 def _about(dataset: MetaDataset) -> str:
     """What `omrl data info` says of a dataset, in a sentence."""
-    from omrl.data.commands import summary
-
     facts, split = summary(dataset), dataset.split
     return (
         f"{dataset.family or 'Own logs'}, {dataset.manifest.varies} varies: "

@@ -16,6 +16,8 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from omrl.drawing.runs import axis_names
 from omrl.drawing.style import Drawn, colour, dash, task_colours
 from omrl.reporting.gather import RunFacts, short
@@ -254,8 +256,6 @@ def _embeddings(content: Content) -> str:
 
 
 def _ramp() -> Any:
-    import numpy as np
-
     return np.linspace(0.0, 1.0, 9)
 
 

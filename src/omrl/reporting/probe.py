@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
+from omrl.commands.evaluate import Evaluate
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate
 from omrl.evaluation.contexts import embeddings, infer_tasks
 from omrl.evaluation.embedding import pair_distances, principal_components, tsne
 from omrl.families import FAMILIES, Task
@@ -102,8 +103,6 @@ def _tried(look: Callable[[], T]) -> tuple[T | None, str]:
 
 def embed(trained: Model, view: MetaDataset) -> Embedding:
     """Test tasks first, then training tasks, until there are enough."""
-    import torch
-
     train = view.split["train"]
     names = list(dict.fromkeys((*view.split["test"], *train)))[:TASKS]
     shown, context, params = view.select(names), Evaluate.context, trained.params(LEARNER)
@@ -141,8 +140,6 @@ def embed(trained: Model, view: MetaDataset) -> Embedding:
 
 def roll_out(trained: Model, view: MetaDataset) -> Rollouts:
     """The first episode that `omrl evaluate` scores, of one learner, with the way that it took."""
-    import torch
-
     if view.family is None or view.family not in FAMILIES:
         raise OmrlError("These logs belong to none of omrl's families: without a simulator nothing can be rolled out.")
     names = view.split["test"][:TASKS]

@@ -5,18 +5,16 @@ omrl calibrate runs/focal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from tyro.conf import Positional
 
+from omrl.commands.calibrate import Calibrate
 from omrl.errors import OmrlError
-
-if TYPE_CHECKING:
-    from omrl.runs.calibration import Calibration
-    from omrl.runs.model import Model
+from omrl.runs.calibration import CALIBRATION, PARTS, Calibration, Home, Honest, Usual, fit_home, fit_usual, judge, look
+from omrl.runs.model import Model, load
+from omrl.runs.policy import CONTEXT
 
 Array = np.ndarray[Any, Any]
 
@@ -28,19 +26,8 @@ CONTEXTS, TASK_ROWS, MODEL_ROWS, FOLDS = 1000, 1024, 10_000, 10
 FEWEST_TASKS = 4
 
 
-@dataclass(frozen=True)
-class Calibrate:
-    """Learn what contexts of a run's tasks look like, so that strange ones are noticed."""
-
-    run: Positional[Path]
-    """The run's folder; its data must be there."""
-
-
 def calibrate(run: str | Path) -> Path:
     """Write a run's calibration from its training tasks, and return its path."""
-    from omrl.runs.calibration import CALIBRATION
-    from omrl.runs.policy import load
-
     model = load(run).ready()
     calibration_of(model).save(Path(run))
     return Path(run) / CALIBRATION
@@ -48,9 +35,6 @@ def calibrate(run: str | Path) -> Path:
 
 def calibration_of(model: Model) -> Calibration:
     """The calibration of all learners."""
-    from omrl.runs.calibration import PARTS, Calibration, Home, Honest, Usual, fit_home, fit_usual, judge, look
-    from omrl.runs.policy import CONTEXT
-
     data = model.run.dataset()
     logs = data.level(model.run.config.level).select(data.split["train"])
     names = [task.name for task in logs.tasks]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 
 from omrl.errors import OmrlError
 from omrl.storage.files import write_tensors
@@ -163,8 +164,6 @@ class Calibration:
     @classmethod
     def open(cls, folder: Path) -> Calibration | None:
         """That of a run's folder, if it has one."""
-        from safetensors import safe_open
-
         path = folder / CALIBRATION
         if not path.is_file():
             return None

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -178,3 +179,8 @@ class Model:
     def read(self, transitions: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Checked transitions as arrays."""
         return read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns)
+
+
+def load(run: str | Path, trust: str | Collection[str] = ()) -> Model:
+    """A trained run, ready to adapt; `trust` names an algorithm as module:Class whose code may run."""
+    return Model(Run.open(Path(run)), trust=(trust,) if isinstance(trust, str) else trust)

@@ -6,11 +6,11 @@ action = policy.act(observation)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from omrl.errors import OmrlError
@@ -18,8 +18,6 @@ from omrl.runs.belief import Belief
 from omrl.runs.names import Columns, in_order
 
 if TYPE_CHECKING:
-    import torch
-
     from omrl.runs.model import Model
 
 # What a context is made of, in the order of a tuple (s, a, r, s').
@@ -47,7 +45,6 @@ class Policy:
             return
         if window is not None or forget is not None:
             raise self._all_at_once()
-        import torch
 
         with torch.no_grad(), trained.lock:
             self._z = trained.algorithm.infer(self._params, rows[None])
@@ -59,8 +56,6 @@ class Policy:
 
     def act(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """The action for one observation [S], or for many [N, S]; or for their columns by name."""
-        import torch
-
         trained, columns = self._trained, self._trained.run.config.columns
         ordered = in_order(obs, "obs", columns and columns["observations"])
         values = checked(ordered, "obs", trained.obs_dim, ndim=(1, 2))
@@ -82,8 +77,6 @@ class Policy:
         self._learn(self._trained.contexts(self._trained.read([(obs, act, rew, next_obs)])))
 
     def _learn(self, rows: torch.Tensor) -> None:
-        import torch
-
         with torch.no_grad(), self._trained.lock:
             codes, weights = self._trained.algorithm.evidence(self._params, rows)
             self._belief.add(codes.cpu().numpy(), weights.cpu().numpy())
@@ -138,11 +131,3 @@ def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ..
     if not np.isfinite(array).all():
         raise OmrlError(f"{name} has a value that is not finite in row {int(np.argwhere(~np.isfinite(array))[0][0])}.")
     return array
-
-
-def load(run: str | Path, trust: str | Collection[str] = ()) -> Model:
-    """A trained run, ready to adapt; `trust` names an algorithm as module:Class whose code may run."""
-    from omrl.runs.model import Model
-    from omrl.runs.run import Run
-
-    return Model(Run.open(Path(run)), trust=(trust,) if isinstance(trust, str) else trust)

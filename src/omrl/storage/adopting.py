@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from tyro.conf import Positional
-
+from omrl.commands.adopt import Adopt
+from omrl.data import MetaDataset
+from omrl.data.writer import DATASET
 from omrl.errors import OmrlError
+from omrl.reporting import REPORT
+from omrl.runs.run import RUN, Run
 from omrl.storage import folders
-
-
-@dataclass(frozen=True)
-class Adopt:
-    """Check a dataset, run, report or results of an older omrl and mark it as omrl's: --force may replace it then."""
-
-    folder: Positional[Path]
-    """The folder."""
+from omrl.storage.files import read_json
+from omrl.studies import RESULTS
 
 
 def adopt(folder: Path) -> str:
     """Check a folder whole and mark it; what it is."""
-    from omrl.data.writer import DATASET
-    from omrl.reporting import REPORT
-    from omrl.runs.run import RUN
-    from omrl.studies.execute import RESULTS
-
     target = folders.place(folder)
     if (found := folders.marked_as(target)) is not None:
         return found
@@ -52,8 +43,6 @@ def run(args: Adopt) -> None:
 
 
 def _check_run(folder: Path) -> None:
-    from omrl.runs.run import Run
-
     found = Run.open(folder)
     found.load()
     for _ in (found.curves, found.scores, found.logged, found.environment, found.seconds):
@@ -61,21 +50,15 @@ def _check_run(folder: Path) -> None:
 
 
 def _check_dataset(folder: Path) -> None:
-    from omrl.data import MetaDataset
-
     MetaDataset.open(folder).validate()
 
 
 def _check_results(folder: Path) -> None:
-    from omrl.storage.files import read_json
-
     if not {"experiment", "rows", "claims"} <= set(read_json(folder / "results.json")):
         raise OmrlError(f"{folder / 'results.json'} is not of an experiment.")
 
 
 def _check_report(folder: Path) -> None:
-    from omrl.storage.files import read_json
-
     # What reports had in the place of a marker.
     if read_json(folder / "report.json").get("report") != "omrl":
         raise OmrlError(f"{folder / 'report.json'} is not of a report of omrl.")

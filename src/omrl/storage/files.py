@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
 
 from omrl.errors import OmrlError
 
@@ -66,8 +67,6 @@ def write_tensors(
     path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write a safetensors file atomically."""
-    from safetensors.numpy import save
-
     # Not safetensors' own `save_file`: it hides a full disk behind an error of its own, and its files are private.
     whole = {name: np.require(array, requirements="C") for name, array in arrays.items()}
     data = save(whole, metadata=dict(metadata) if metadata else None)

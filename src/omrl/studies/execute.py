@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from omrl.commands.study import ALL, PaperRun, StudyRun
 from omrl.drawing import studies as drawing
 from omrl.errors import OmrlError
 from omrl.reporting import REPORT
@@ -24,21 +25,13 @@ from omrl.reporting.probe import Embedding
 from omrl.runs.records import read_logged, read_scores
 from omrl.storage import folders
 from omrl.storage.files import harmless, read_json, write_json, write_rows
-from omrl.studies import ALL, PaperRun, StudyRun, running
+from omrl.studies import RESULTS, running
 from omrl.studies import tabulating as tables
 from omrl.studies.definitions import Experiment, Scale, read_study
 from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, way
 from omrl.studies.planning import Cell, Job, jobs, plan
 
 CURVES = ("return", "q")
-RESULTS = folders.Kind(
-    "folder of an experiment's results",
-    "results.json",
-    (
-        *("results.json", "scores.csv", "curves.csv", "figures/*.png", "figures/*.svg", "tables/*.csv", "tables/*.md"),
-        *(f"report/{file}" for file in (folders.MARKER, *REPORT.files)),
-    ),
-)
 # What a row takes over from the summary of its run.
 OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
@@ -48,9 +41,6 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
 
     Runs of all experiments come first, each once: experiments share many.
     """
-    from omrl.drawing.behaviour import need_matplotlib
-
-    need_matplotlib()
     study = read_study(args.file)
     study.check_trusted(args.trust)
     chosen = list(study.experiments.values()) if args.name == ALL else [study.get(args.name)]

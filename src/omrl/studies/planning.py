@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from omrl import training
 from omrl.algorithms import about, read_preset
+from omrl.commands.train import OF_THE_RUN, Train
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import get_family
@@ -97,7 +97,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     # the preset of the family that it stands for everything that the experiment is about.
     stand_in = scale.families[get_family(data.family).varies]
     preset = read_preset(row.algorithm, row.preset, data.family)
-    own = {name: value for name, value in preset.items() if name not in training.OF_THE_RUN}
+    own = {name: value for name, value in preset.items() if name not in OF_THE_RUN}
     changes = {**own, **row.changes, **about(row.algorithm, "small")}
     source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes, action_std=data.action_std)
     level = row.level or preset.get("level")
@@ -124,7 +124,7 @@ def updates(job: Job) -> int:
     """Updates of each seed in meta-training."""
     if job.steps is not None:
         return job.steps
-    found: int = _preset(job).get("steps", training.Train.steps)
+    found: int = _preset(job).get("steps", Train.steps)
     return found
 
 

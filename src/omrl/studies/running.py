@@ -12,21 +12,26 @@ import hashlib
 import json
 import traceback
 from collections.abc import Collection, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from omrl import training
 from omrl.algorithms.algorithm import MetaConfig
+from omrl.behaviour.collect import collect
+from omrl.commands.evaluate import Evaluate
+from omrl.commands.train import Train
 from omrl.data import MetaDataset
 from omrl.data.manifest import MANIFEST
 from omrl.errors import OmrlError
-from omrl.evaluation import Evaluate, evaluate, file_name
+from omrl.evaluation.testing import evaluate, file_name
 from omrl.families import get_family
 from omrl.families.batched import usable_cores
-from omrl.learning import training as learning
+from omrl.learning import starting, training
 from omrl.progress import Meter
 from omrl.runs.config import CONFIG
 from omrl.runs.run import Run
@@ -44,8 +49,6 @@ SAVES, LOOKS = 5, 20
 
 def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
     """The folder of a meta-dataset; one that is not there is made, from published policies where there are any."""
-    from omrl.behaviour.collect import collect
-
     if source.family is None:
         folder = Path(source.path or "")
         MetaDataset.open(folder)  # it is there
@@ -90,9 +93,9 @@ def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Train, MetaConfig]:
+def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[Train, MetaConfig]:
     """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
-    start, hyperparameters = training.starting_point(training.Train(job.algorithm, data, runs, preset=job.preset))
+    start, hyperparameters = starting.starting_point(Train(job.algorithm, data, runs, preset=job.preset))
     steps = job.steps or start.steps
     args = replace(
         start,
@@ -106,7 +109,7 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
     )
     hyperparameters = changed(hyperparameters, dict(job.changes), job.algorithm)
     dataset = MetaDataset.open(data)
-    config = asdict(learning.run_config(args, hyperparameters, dataset))
+    config = asdict(training.run_config(args, hyperparameters, dataset))
     # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.
     decides = {key: value for key, value in config.items() if key not in ("data", "stream", "cpu", "schema")}
     rows = [[entry.name, entry.sha256] for entry in dataset.manifest.tasks]
@@ -116,7 +119,7 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[training.Tra
     return replace(args, out=runs / name), hyperparameters
 
 
-def train(args: training.Train, hyperparameters: MetaConfig) -> None:
+def train(args: Train, hyperparameters: MetaConfig) -> None:
     """Train, go on, or leave alone what is finished."""
     if (args.out / CONFIG).is_file():
         run = Run.open(args.out)
@@ -127,12 +130,12 @@ def train(args: training.Train, hyperparameters: MetaConfig) -> None:
             return
     print(f"training {args.out}", flush=True)
     try:
-        training.run(args, hyperparameters)
-    except learning.NoSeedLeft as error:  # which is an outcome, too
+        starting.run(args, hyperparameters)
+    except training.NoSeedLeft as error:  # which is an outcome, too
         print(f"warning: {error}", flush=True)
 
 
-Resolved = tuple[str, training.Train, MetaConfig]
+Resolved = tuple[str, Train, MetaConfig]
 """A run to train: its label, arguments and hyperparameters."""
 
 
@@ -148,14 +151,11 @@ def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> dict[Path, 
             train(args, hyperparameters)
             tested(args.out, args.steps, args.device, trust=(args.algorithm,))
         return {}
-    from concurrent.futures import Future, ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
 
     ended: list[str] = []
     failed: dict[Path, str] = {}
 
-    def report(label: str, args: training.Train, done: Future[None]) -> None:
+    def report(label: str, args: Train, done: Future[None]) -> None:
         ended.append(label)
         if done.cancelled() or done.exception():
             failed[args.out] = label
@@ -182,12 +182,12 @@ def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> dict[Path, 
     return failed
 
 
-def log_file(args: training.Train) -> Path:
+def log_file(args: Train) -> Path:
     """What a run in its own process says."""
     return args.out.with_suffix(".log")
 
 
-def _train_apart(args: training.Train, hyperparameters: MetaConfig, at_once: int) -> None:
+def _train_apart(args: Train, hyperparameters: MetaConfig, at_once: int) -> None:
     # More threads than cores make each other wait.
     args = replace(args, threads=args.threads or max(1, usable_cores() // at_once))
     args.out.parent.mkdir(parents=True, exist_ok=True)

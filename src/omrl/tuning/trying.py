@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from omrl import training
 from omrl.algorithms import get_algorithm
+from omrl.commands.evaluate import CONTEXT_ROWS
+from omrl.commands.train import Train
+from omrl.commands.tune import Tune
 from omrl.data import MetaDataset
-from omrl.evaluation import CONTEXT_ROWS
 from omrl.evaluation.given_context import given_context
 from omrl.evaluation.logged import logged
 from omrl.evaluation.summaries import summary
-from omrl.learning import training as learning
+from omrl.learning import training
 from omrl.learning.devices import choose_device
 from omrl.learning.stages import learn_stages
+from omrl.learning.starting import starting_point
 from omrl.runs.run import Run
 from omrl.schema import changed
 from omrl.storage.files import replacing
-from omrl.tuning import Row, Tune
+from omrl.tuning.rows import Row
 from omrl.tuning.trials import populate_trials, together
 
 
@@ -59,7 +61,7 @@ def try_out(
 ) -> list[dict[str, Any]]:
     """Some trials of a row, with so many learners each; what a first stage ends with is `frozen`, once it is learnt."""
     dataset, device = MetaDataset.open(args.data), choose_device(args.device)
-    start, usual = training.starting_point(training.Train(row.algorithm, args.data, Path(), preset=row.preset))
+    start, usual = starting_point(Train(row.algorithm, args.data, Path(), preset=row.preset))
     usual = changed(usual, {**row.changes, "half": args.half}, row.algorithm)
     configs = [changed(usual, trial, row.algorithm) for trial in trials for _ in range(seeds)]
     names = dataset.split["train"]
@@ -75,8 +77,8 @@ def try_out(
         own = [configs[place] for place in places]
         train = replace(start, seeds=len(own), steps=args.steps)
         with tempfile.TemporaryDirectory() as folder:
-            run = Run.create(Path(folder), learning.run_config(train, own[0], dataset), {})
-            learner = learning.Training(run, rows, device)
+            run = Run.create(Path(folder), training.run_config(train, own[0], dataset), {})
+            learner = training.Training(run, rows, device)
             if stages := learner.algorithm.stages(dataset.manifest.varies):
                 if not frozen:
                     one = Run(run.folder, replace(run.config, seeds=1))

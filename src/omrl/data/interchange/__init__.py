@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from omrl.data.commands import Import
+from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
 from omrl.errors import OmrlError, needs_extra
 from omrl.storage import folders

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omrl.data.commands import Import
+from omrl.commands.data import Import
 from omrl.data.findings import FEW_VALUES
 from omrl.data.interchange.survey import Survey
 from omrl.data.manifest import Choices, Header, as_plain, make_header, parse_object

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from omrl.data.commands import Import
+from omrl.commands.data import Import
 from omrl.errors import OmrlError
 
 # The names under which each array is looked for, D4RL's among them. Plain "done" is not: it may mean either flag.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omrl.commands.data import Import
 from omrl.data.arrays import Arrays, Place
-from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import times
 from omrl.data.interchange.answers import chosen_actions, complete_header, named_tasks

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omrl.data.commands import Import
+from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange.flat import Format, read_tables
 from omrl.data.interchange.limits import Limit

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from omrl.commands.data import Import
 from omrl.data.arrays import ARRAYS, Arrays, Place, shape_of
-from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import folder_of, optional, refuse_flags, size_of
 from omrl.data.interchange.apart import say, try_hdf5, write_apart

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omrl.commands.data import Import
 from omrl.data.arrays import Arrays, Place, episode_starts
-from omrl.data.commands import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import folder_of, optional, refuse_flags, size_of
 from omrl.data.interchange.answers import complete_header, named_tasks

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from omrl.data.commands import Import
+from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange.flat import Format, read_tables
 from omrl.data.interchange.limits import Limit

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from omrl.data.commands import Import
+from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange import optional
 from omrl.data.interchange.flat import Format, read_tables, texts

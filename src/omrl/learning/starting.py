@@ -11,70 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, Positional
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from omrl import schema
 from omrl.algorithms import get_algorithm, read_preset
+from omrl.algorithms.algorithm import MetaConfig
+from omrl.commands.train import OF_THE_RUN, Train
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.learning import training
+from omrl.runs.run import Run
 from omrl.storage.files import read_json
-
-if TYPE_CHECKING:
-    from omrl.algorithms.algorithm import MetaConfig
-    from omrl.runs.run import Run
-
-# Rows of each task that are used at most: those of the paper's largest logs.
-MAX_ROWS = 1_000_000
-# What a preset says of a run and not of its algorithm.
-OF_THE_RUN = ("level", "max_rows", "steps")
-
-
-@dataclass(frozen=True)
-class Train:
-    """Meta-train an algorithm on the training tasks of a meta-dataset; several seeds learn at once.
-
-    The algorithm's hyperparameters are flags too: `omrl train focal --help` lists them.
-    """
-
-    algorithm: Positional[str]
-    """`focal`, `batch-pearl`, `contextual-bcq`, `mbml`, `contextual-bc`, or `module:Class` of your own."""
-    data: Path
-    """The meta-dataset."""
-    out: Path
-    """Folder of the run."""
-    preset: str | None = None
-    """Named hyperparameters for the data's family; `paper` if left out. One's own logs start from the defaults."""
-    config: Path | None = None
-    """A run's config.json to start from instead of a preset."""
-    seeds: int = 3
-    """How many learners."""
-    seed: int = 0
-    """The first one's seed; the others follow."""
-    steps: int = 100_000
-    """Updates of each learner."""
-    level: str | None = None
-    """Quality level of the training data; the preset's, or mixed."""
-    max_rows: int = MAX_ROWS
-    """Rows of each task that are used at most."""
-    log_every: int = 200
-    """Updates between two rows of metrics."""
-    save_every: int = 5_000
-    """Updates between two checkpoints; there is one every five minutes at least."""
-    eval_every: int = 5_000
-    """Updates between two looks at the return on unseen tasks, where there is a simulator; 0 for none."""
-    threads: int | None = None
-    """Threads on a CPU; as many as the work is worth if left out."""
-    stream: bool = False
-    """Read rows from disk while training, as is done anyway where they do not fit into memory."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    force: bool = False
-    """Replace a run that is there."""
-    dry_run: bool = False
-    """Print what would run, and stop."""
 
 
 def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> Run | None:
@@ -89,12 +39,21 @@ def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> 
     return run(replace(start, **given), schema.changed(hyperparameters, changes, algorithm))
 
 
-def parse(arguments: Sequence[str], **options: Any) -> tuple[Train, MetaConfig]:
+def command(args: Train, hyperparameters: MetaConfig) -> None:
+    """`omrl train ALGORITHM ...`."""
+    trained = run(args, hyperparameters)
+    if trained is not None:
+        own = f" --trust {trained.config.algorithm}" if ":" in trained.config.algorithm else ""
+        print(f"{trained.folder} is trained; `omrl evaluate {trained.folder}{own}` tests it.")
+
+
+def parse(arguments: Sequence[str]) -> tuple[Train, MetaConfig]:
     """The command line of `omrl train ALGORITHM`: what to run, and the algorithm's hyperparameters.
 
     Where a flag is left out, the value is that of the preset or of the run that `--config` names.
     """
     kind = get_algorithm(arguments[0])
+    options: dict[str, Any] = {"prog": "omrl train", "config": (OmitArgPrefixes,)}
 
     @dataclass(frozen=True)
     class Source:
@@ -144,6 +103,4 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     for name in ("seed", "eval_every"):
         if getattr(args, name) < 0:
             raise OmrlError(f"--{name.replace('_', '-')} cannot be negative, as {getattr(args, name)} is.")
-    from omrl.learning import training
-
     return training.run(args, hyperparameters)

@@ -1,0 +1,16 @@
+"""What `omrl calibrate` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+
+@dataclass(frozen=True)
+class Calibrate:
+    """Learn what contexts of a run's tasks look like, so that strange ones are noticed."""
+
+    run: Positional[Path]
+    """The run's folder; its data must be there."""

@@ -1,0 +1,39 @@
+"""`omrl report`, from the command line and from Python."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from omrl.algorithms import check_trusted
+from omrl.commands.report import Report
+from omrl.errors import OmrlError
+from omrl.reporting import REPORT
+from omrl.reporting.build import build
+from omrl.reporting.gather import gather
+from omrl.runs.config import CONFIG
+from omrl.storage import folders
+
+
+def report(runs: str | Path | Sequence[str | Path], out: str | Path, trust: str | Collection[str] = ()) -> Path:
+    """Step 5 from Python: takes what the command takes, returns the path of the page."""
+    given = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    if not given:
+        raise OmrlError("A report needs at least one run.")
+    target = Path(out)
+    trust = (trust,) if isinstance(trust, str) else trust
+    facts_of = gather(given)
+    for facts in facts_of:
+        check_trusted(facts.config.algorithm, trust, facts.run.folder / CONFIG)
+    data = [facts.dataset.path for facts in facts_of if facts.dataset and facts.dataset.path]
+    folders.keep_apart(target, *given, *data)
+    command = shlex.join(["omrl", "report", *map(str, given), "--out", str(target)])
+    with folders.replacing(target, REPORT) as temporary:
+        build(facts_of, temporary, command, trust)
+    return target / "index.html"
+
+
+def run(args: Report) -> None:
+    """The command."""
+    print(report(args.runs, args.out, args.trust))
