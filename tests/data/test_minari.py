@@ -218,6 +218,7 @@ def test_spaces_that_are_not_vectors(tmp_path, monkeypatch):
 
 def test_the_missing_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
+    monkeypatch.delitem(sys.modules, "omrl.data.interchange.minari")
     with pytest.raises(OmrlError, match=r"needs minari: pip install 'omrl\[minari\]'"):
         back(tmp_path, tmp_path.parent / "back")
     with pytest.raises(OmrlError, match=r"needs minari: pip install 'omrl\[minari\]'"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 from omrl.commands.export import Export, Form
 from omrl.errors import OmrlError
-from omrl.exporting import to_numpy, to_onnx
 from omrl.runs.model import load
 
 
@@ -15,10 +16,11 @@ def export(run: str | Path, to: Form, out: str | Path, seed: int = 0) -> list[Pa
     target = Path(out)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise OmrlError(f"{target} exists and is not an empty folder; choose another --out.")
-    forms = {"numpy": to_numpy.write, "onnx": to_onnx.write}
-    if to not in forms:
-        raise OmrlError(f"A policy is exported to {' or '.join(forms)}, not to {to!r}.")
-    return forms[to](load(run).ready(), seed, target)
+    if to not in get_args(Form):
+        raise OmrlError(f"A policy is exported to {' or '.join(get_args(Form))}, not to {to!r}.")
+    # A form is imported when it is asked for: ONNX is an extra.
+    written: list[Path] = import_module(f"omrl.exporting.to_{to}").write(load(run).ready(), seed, target)
+    return written
 
 
 def run(args: Export) -> None:

@@ -18,6 +18,10 @@ from omrl.exporting.description import describe
 from omrl.runs.model import Model
 from omrl.storage.files import replacing
 
+with needs_extra("onnx", "Exporting to ONNX"):
+    import onnx
+    import onnxscript  # noqa: F401  torch's exporter needs it
+
 # Of the operators: the oldest that torch writes without converting, so that older runtimes read it too.
 OPSET = 18
 # Rows and transitions of the example that is traced; any other number works, and none that a network has by itself.
@@ -26,7 +30,6 @@ ROWS, TRANSITIONS = 3, 5
 
 def write(model: Model, seed: int, folder: Path) -> list[Path]:
     """Both graphs into a folder."""
-    _need_onnx()
     rows, transitions = (torch.export.Dim(name) for name in ("rows", "transitions"))
     encoder, actor = Encoder(model, seed), Actor(model, seed)
     context = torch.zeros(ROWS, TRANSITIONS, 2 * model.obs_dim + model.act_dim + 1)
@@ -90,8 +93,6 @@ class Actor(_Part):
 
 def _graph(part: nn.Module, example: Mapping[str, Tensor], output: str, free: Mapping[str, Mapping[int, Any]]) -> Any:
     """The checked ONNX model of a part whose free lengths may be any."""
-    import onnx
-
     with _quiet():
         try:
             # First to torch's own graph: it refuses a part that holds for the example's lengths alone.
@@ -114,13 +115,6 @@ def _graph(part: nn.Module, example: Mapping[str, Tensor], output: str, free: Ma
     if opsets != {"": OPSET}:
         raise OmrlError(f"torch {torch.__version__} wrote operators of {opsets} where {OPSET} was asked for.")
     return graph
-
-
-def _need_onnx() -> None:
-    """Say how to get what is missing."""
-    with needs_extra("onnx", "Exporting to ONNX"):
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Importing this loads numpy alone; gymnasium and mujoco come with the first envir
 
 from __future__ import annotations
 
-from omrl.errors import OmrlError, did_you_mean, needs_extra
+from omrl.errors import OmrlError, did_you_mean
 from omrl.families.ant import ANT_FWD_BACK
 from omrl.families.family import Split, Task, TaskFamily
 from omrl.families.half_cheetah import HALF_CHEETAH_FWD_BACK, HALF_CHEETAH_VEL
@@ -35,15 +35,5 @@ def get_family(name: str) -> TaskFamily:
 
 def register() -> None:
     """Make the families' ids known to gymnasium; calling it again changes nothing."""
-    with needs_extra("sim", "A gymnasium environment"):
-        from gymnasium.envs import registration
-
     for family in FAMILIES.values():
-        if family.env_id not in registration.registry:
-            class_name = family.env_id.removeprefix("omrl/").removesuffix("-v0")
-            registration.register(
-                id=family.env_id,
-                entry_point=f"omrl.families.environments:{class_name}Env",
-                vector_entry_point=f"omrl.families.environments:{class_name}VectorEnv",
-                max_episode_steps=family.horizon,
-            )
+        family.register()

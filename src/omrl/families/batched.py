@@ -125,12 +125,13 @@ class MujocoSimulator(Simulator):
     view: ClassVar[View] = View(distance=3.2, elevation=-10.0)
 
     def __init__(self, tasks: Sequence[Task], threads: int | None = None) -> None:
-        super().__init__(tasks, threads)
-        from omrl.families.physics import Engine
+        from omrl.families import physics  # needs an extra, and half a second: not before a body is simulated
 
+        super().__init__(tasks, threads)
+        self._physics = physics
         self._models = self._build_models(tasks)
         model = self._models[0]
-        self._engine = Engine(self._models, self._threads, self.frame_skip)
+        self._engine = physics.Engine(self._models, self._threads, self.frame_skip)
         self._dt: float = model.opt.timestep * self.frame_skip
         self._start = np.concatenate([model.qpos0, np.zeros(model.nv)])
         self._split = int(model.nq)
@@ -162,9 +163,8 @@ class MujocoSimulator(Simulator):
         self._state = self._checked_state(state, self._state.shape)
 
     def painter(self, index: int) -> Painter:
-        from omrl.families.physics import MujocoPainter
-
-        return MujocoPainter(self._models[index], self.view)
+        painter: Painter = self._physics.MujocoPainter(self._models[index], self.view)
+        return painter
 
     def close(self) -> None:
         self._engine.close()
@@ -174,9 +174,7 @@ class MujocoSimulator(Simulator):
 
     def _build_models(self, tasks: Sequence[Task]) -> list[Any]:
         """One MjModel per environment; one and the same where tasks differ in the reward alone."""
-        from omrl.families.physics import load_model
-
-        return [load_model(self.model_file)] * len(tasks)
+        return [self._physics.load_model(self.model_file)] * len(tasks)
 
     def _start_noise(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Drawn as gymnasium's HalfCheetah and Ant draw it, so that equal seeds give equal starts."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, needs_extra
 
 if TYPE_CHECKING:
     import gymnasium
@@ -149,13 +150,23 @@ class TaskFamily:
 
     def make(self, task: Task, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """The gymnasium environment of one task, with the horizon as its time limit."""
-        from omrl.families import register
-
-        register()
-        import gymnasium
-
         params: Mapping[str, Any] = task.params
-        return gymnasium.make(self.env_id, render_mode=render_mode, **params)
+        env: gymnasium.Env[Any, Any] = self.register().make(self.env_id, render_mode=render_mode, **params)
+        return env
+
+    def register(self) -> ModuleType:
+        """Make its id known to gymnasium's registry, which it returns; calling it again changes nothing."""
+        with needs_extra("sim", "A gymnasium environment"):
+            from gymnasium.envs import registration
+        if self.env_id not in registration.registry:
+            class_name = self.env_id.removeprefix("omrl/").removesuffix("-v0")
+            registration.register(
+                id=self.env_id,
+                entry_point=f"omrl.families.environments:{class_name}Env",
+                vector_entry_point=f"omrl.families.environments:{class_name}VectorEnv",
+                max_episode_steps=self.horizon,
+            )
+        return registration
 
     def best_return(self, task: Task) -> float | None:
         """The best possible return of the task over the horizon; None where nobody knows it."""

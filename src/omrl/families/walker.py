@@ -26,14 +26,20 @@ class Walker2DParams(MujocoSimulator):
     frame_skip = 4
 
     def _build_models(self, tasks: Sequence[Task]) -> list[Any]:
-        from omrl.families.physics import load_model
-
-        plain = load_model(self.model_file)
+        plain = self._physics.load_model(self.model_file)
         plain.opt.timestep = 0.004
         # Environments of one body share its model: a batch of many seeds must not hold a model for each.
         bodies = {repr(task.params): task for task in tasks}
-        models = {body: _with_body(plain, task) for body, task in bodies.items()}
+        models = {body: self._with_body(plain, task) for body, task in bodies.items()}
         return [models[repr(task.params)] for task in tasks]
+
+    def _with_body(self, plain: Any, task: Task) -> Any:
+        """The plain model with the task's multipliers."""
+        model = copy.copy(plain)
+        for parameter, field in MODEL_FIELDS.items():
+            getattr(model, field)[:] *= np.asarray(task.params[parameter])
+        self._physics.recompute_constants(model)
+        return model
 
     def _start_noise(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Drawn as gymnasium's Walker2d draws it, so that equal seeds give equal starts."""
@@ -49,17 +55,6 @@ class Walker2DParams(MujocoSimulator):
     def _fallen(self, positions: NDArray[np.float64]) -> NDArray[np.bool_]:
         height, pitch = positions[:, 1], positions[:, 2]
         return ~((height > 0.8) & (height < 2.0) & (np.abs(pitch) < 1.0))
-
-
-def _with_body(plain: Any, task: Task) -> Any:
-    """The plain model with the task's multipliers."""
-    from omrl.families.physics import recompute_constants
-
-    model = copy.copy(plain)
-    for parameter, field in MODEL_FIELDS.items():
-        getattr(model, field)[:] *= np.asarray(task.params[parameter])
-    recompute_constants(model)
-    return model
 
 
 def _draw_tasks(count: int, seed: int) -> tuple[Task, ...]:

@@ -28,11 +28,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
@@ -40,9 +41,6 @@ from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_m
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
 from omrl.words import counted
-
-if TYPE_CHECKING:
-    from omrl.data import MetaDataset
 
 # The two lines of `latest`.
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
@@ -99,8 +97,6 @@ class Run:
 
     def dataset(self) -> MetaDataset:
         """The data it was trained on; what has come into its place since is refused."""
-        from omrl.data import MetaDataset
-
         found, config = MetaDataset.open(self.config.data), self.config
         for dim in ("observation_dim", "action_dim"):
             if getattr(config, dim) != getattr(found, dim):
@@ -252,7 +248,7 @@ class Run:
             left.unlink(missing_ok=True)
         self._drop_old_checkpoints()
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import SummaryWriter  # an extra, and slow to import: for training alone
         except ImportError:
             self._events = None
         else:

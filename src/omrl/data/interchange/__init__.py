@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
-from omrl.errors import OmrlError, needs_extra
+from omrl.errors import OmrlError
 from omrl.storage import folders
 
 
@@ -39,12 +38,6 @@ def folder_of(dataset: MetaDataset) -> Path:
 def size_of(dataset: MetaDataset) -> int:
     """About how many bytes an export takes."""
     return sum(entry.bytes for entry in dataset.manifest.tasks)
-
-
-def optional(module: str, extra: str) -> ModuleType:
-    """Import a package that one of omrl's extras brings."""
-    with needs_extra(extra, "This format"):
-        return import_module(module)
 
 
 def refuse_flags(args: Import) -> None:

@@ -16,16 +16,19 @@ import numpy as np
 from omrl.commands.data import Import
 from omrl.data.arrays import ARRAYS, Arrays, Place, shape_of
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange import folder_of, optional, refuse_flags, size_of
+from omrl.data.interchange import folder_of, refuse_flags, size_of
 from omrl.data.interchange.apart import say, try_hdf5, write_apart
 from omrl.data.interchange.flat import Format, read_tables, task_files, texts
 from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.survey import Column
 from omrl.data.manifest import SCHEMA, Manifest, Told
 from omrl.data.writer import write_all
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, needs_extra
 from omrl.families.family import Task
 from omrl.storage.files import replacing
+
+with needs_extra("hdf5", "This format"):
+    import h5py
 
 MANIFEST_ATTRIBUTE = "omrl_manifest"
 # D4RL's names of our arrays, where they differ.
@@ -34,7 +37,6 @@ D4RL_NAMES = {"terminations": "terminals", "truncations": "timeouts"}
 
 def read_dataset(args: Import) -> MetaDataset:
     """Import hdf5 files, or the one file that `write_dataset` made."""
-    optional("h5py", "hdf5")
     limit = Limit(args.max_gb)
     form = Format((".hdf5", ".h5"), _names, partial(_read, limit))
     try_hdf5(list(task_files(args.src, form.suffixes).values()) if args.src.is_dir() else [args.src], limit)
@@ -49,7 +51,6 @@ def read_dataset(args: Import) -> MetaDataset:
 
 def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     """All tasks' rows one after the other, the number of the task beside them, the manifest as an attribute."""
-    optional("h5py", "hdf5")
     if dst.exists() and not (force and dst.is_file()):
         raise OmrlError(f"{dst} exists already; use --force to replace the file")
     try:
@@ -62,8 +63,6 @@ def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
 
 def write_file(folder: Path, path: Path) -> None:
     """Write the dataset in `folder` into a new file. After an error nothing is closed: HDF5 would crash then."""
-    import h5py
-
     dataset = MetaDataset.open(folder)
     manifest = dataset.manifest
     counts = [entry.rows for entry in manifest.tasks]
@@ -149,7 +148,6 @@ def _column(dataset: Any, name: str, path: Path, limit: Limit) -> Column:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    h5py = optional("h5py", "hdf5")
     try:
         with h5py.File(path, "r") as file:
             yield file

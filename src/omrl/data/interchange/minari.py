@@ -22,16 +22,23 @@ from numpy.typing import NDArray
 from omrl.commands.data import Import
 from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange import folder_of, optional, refuse_flags, size_of
+from omrl.data.interchange import folder_of, refuse_flags, size_of
 from omrl.data.interchange.answers import complete_header, named_tasks
 from omrl.data.interchange.apart import try_hdf5, write_apart
 from omrl.data.interchange.hdf5 import claimed
 from omrl.data.interchange.limits import Limit
 from omrl.data.manifest import Header, TaskEntry, Told, as_plain, entry_from_version_1, from_plain, json_copy
 from omrl.data.writer import write_all
-from omrl.errors import OmrlError
-from omrl.families.family import Task
+from omrl.errors import OmrlError, needs_extra
+from omrl.families import FAMILIES, Task, register
 from omrl.storage import folders
+
+with needs_extra("minari", "This format"):
+    import gymnasium
+    import h5py
+    import minari
+    from gymnasium.spaces import Box
+    from minari.data_collector import EpisodeBuffer
 
 KEY = "omrl"
 EXPORT = folders.Kind("Minari export", "", ("namespace_metadata.json", "*/data/*"))
@@ -44,8 +51,6 @@ TAKEN = (
 
 def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     """Write `omrl/NAME/TASK-v0` under the Minari folder `dst`."""
-    optional("minari", "minari")
-    optional("h5py", "minari")
     folder = folder_of(dataset)
     group = _group(folder)
     target = dst / group
@@ -75,8 +80,6 @@ def _group(folder: Path) -> Path:
 
 def write_folder(folder: Path, staging: Path) -> None:
     """Write the dataset in `folder`, one Minari dataset per task, under a new Minari folder."""
-    import minari
-
     dataset = MetaDataset.open(folder)
     with _datasets_path(staging), warnings.catch_warnings():
         # Minari warns of every piece of metadata that a dataset does without.
@@ -86,12 +89,10 @@ def write_folder(folder: Path, staging: Path) -> None:
             slug = _slug(entry.name)
             slug = slug if slug not in used else f"{slug}-{position}"
             used.add(slug)
-            _write_task(minari, dataset, position, f"{_group(folder).as_posix()}/{slug}-v0")
+            _write_task(dataset, position, f"{_group(folder).as_posix()}/{slug}-v0")
 
 
-def _write_task(minari: Any, dataset: MetaDataset, position: int, dataset_id: str) -> None:
-    from gymnasium.spaces import Box
-
+def _write_task(dataset: MetaDataset, position: int, dataset_id: str) -> None:
     manifest, entry = dataset.manifest, dataset.manifest.tasks[position]
     rows = dataset.rows(position)
     starts = episode_starts(rows["episode"])
@@ -119,8 +120,6 @@ def _write_task(minari: Any, dataset: MetaDataset, position: int, dataset_id: st
 
 
 def _episode_buffer(rows: Arrays) -> Any:
-    from minari.data_collector import EpisodeBuffer
-
     obs, next_obs = rows["observations"], rows["next_observations"]
     infos: dict[str, NDArray[Any]] = {}
     # Minari keeps T+1 observations, so a successor needs a place of its own only where it is not the next observation.
@@ -142,10 +141,6 @@ def _episode_buffer(rows: Arrays) -> Any:
 
 def _env_spec(family: str | None, params: dict[str, Any]) -> Any:
     """The family's environment with the task as keyword arguments; None for one's own logs."""
-    import gymnasium
-
-    from omrl.families import FAMILIES, register
-
     if family not in FAMILIES:
         return None
     register()
@@ -156,8 +151,6 @@ def _env_spec(family: str | None, params: dict[str, Any]) -> Any:
 
 def read_dataset(args: Import) -> MetaDataset:
     """Import every Minari dataset under `args.src`, each as one task."""
-    minari = optional("minari", "minari")
-    optional("h5py", "minari")
     found = sorted(path.parent for path in args.src.rglob("metadata.json") if path.parent.name == "data")
     if not found:
         raise OmrlError(f"{args.src} holds no Minari dataset")
@@ -181,8 +174,6 @@ def read_dataset(args: Import) -> MetaDataset:
 
 def _claimed(path: Path) -> int:
     """Bytes that everything in a file of Minari's takes in memory."""
-    import h5py
-
     found: list[int] = []
     with h5py.File(path, "r") as file:
         file.visititems(lambda _, item: found.append(claimed(item)) if isinstance(item, h5py.Dataset) else None)

@@ -11,16 +11,19 @@ import numpy as np
 
 from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange import optional
 from omrl.data.interchange.flat import Format, read_tables, texts
 from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.survey import Column
-from omrl.errors import OmrlError
+from omrl.errors import OmrlError, needs_extra
+
+with needs_extra("parquet", "This format"):
+    import pyarrow
+    import pyarrow.parquet
+    from pyarrow import types
 
 
 def read_dataset(args: Import) -> MetaDataset:
     """Import parquet files."""
-    optional("pyarrow.parquet", "parquet")
     return read_tables(args, Format((".parquet",), _names, partial(_read, Limit(args.max_gb))))
 
 
@@ -29,9 +32,6 @@ def _names(path: Path) -> list[str]:
 
 
 def _open(path: Path) -> Any:
-    import pyarrow
-    import pyarrow.parquet
-
     try:
         return pyarrow.parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:
@@ -50,8 +50,6 @@ def _claimed(file: Any, names: Sequence[str]) -> int:
 
 
 def _read(limit: Limit, path: Path, names: Sequence[str]) -> dict[str, Column]:
-    import pyarrow
-
     try:
         file = _open(path)
         limit.check(path, _claimed(file, names))
@@ -62,8 +60,6 @@ def _read(limit: Limit, path: Path, names: Sequence[str]) -> dict[str, Column]:
 
 
 def _column(column: Any, name: str, path: Path) -> Column:
-    from pyarrow import types
-
     kind = column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         if column.null_count:

@@ -1,0 +1,55 @@
+"""Rules that the sources keep: where imports stand, what signatures say, and that the page on rooms is about them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "omrl"
+# Functions that import something themselves, and why.
+LOCAL_IMPORTS = {
+    "algorithms/__init__.py:_checked": "presets are read and listed without torch",
+    "behaviour/collect.py:run": "matplotlib is an extra",
+    "data/dataset.py:MetaDataset.save": "the writer gives back datasets, and a dataset is saved by the writer",
+    "data/dataset.py:MetaDataset.to": "logs are imported, checked and exported without torch",
+    "families/batched.py:MujocoSimulator.__init__": "mujoco is an extra",
+    "families/family.py:TaskFamily.register": "gymnasium is an extra",
+    "learning/compiling.py:_program": "torch's compiler takes two seconds to import, which eager runs do without",
+    "learning/compiling.py:compile_traced": "the same",
+    "learning/compiling.py:load": "the same: here it is imported while something else is read",
+    "learning/devices.py:has_compiler": "the same, and torch has to be told a place for its programs before",
+    "runs/run.py:Run.forget_after": "tensorboardX is an extra, and a policy is loaded without it",
+}
+
+
+def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function of a file by its name, with its class before it."""
+
+    def inside(node: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{place}{child.name}", child
+                yield from inside(child, "")
+            else:
+                yield from inside(child, f"{child.name}." if isinstance(child, ast.ClassDef) else place)
+
+    name = path.relative_to(PACKAGE).as_posix()
+    for place, function in inside(ast.parse(path.read_text()), ""):
+        yield f"{name}:{place}", function
+
+
+def own_imports(function: ast.AST) -> bool:
+    """Whether the function itself imports something, and not one inside it."""
+    for child in ast.iter_child_nodes(function):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            return True
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and own_imports(child):
+            return True
+    return False
+
+
+def test_imports_stand_at_the_top_of_files_but_for_those_that_have_a_reason():
+    found = {name for path in PACKAGE.rglob("*.py") for name, node in functions(path) if own_imports(node)}
+    assert found == set(LOCAL_IMPORTS)
