@@ -17,8 +17,8 @@ from omrl.data import MetaDataset
 from omrl.data.manifest import Reference
 from omrl.errors import OmrlError
 from omrl.evaluation import command
-from omrl.evaluation.logged import halves, identification, logged
-from omrl.evaluation.summaries import summary
+from omrl.evaluation.logged import halves, identification, logged, noise_floor
+from omrl.evaluation.summaries import context_words, summary
 from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.runs.model import Model
@@ -85,7 +85,8 @@ def test_tasks_that_differ_are_told_apart(run_of_plants):
     assert found["identification"] == {"value": 1.0, "low": 1.0, "high": 1.0}
     assert found["chance"] == pytest.approx(1 / 3)
     rows = read(run_of_plants / "logged-split-train-context-20.csv")
-    metrics = ["identification", "action_error", "constant_error", "q_logged", "q_policy"]
+    assert found["context_from"] == "20 rows of the task's own log"
+    metrics = ["identification", "action_error", "constant_error", "noise_floor", "q_logged", "q_policy"]
     assert list(rows[0]) == ["seed", "task", "split", "metric", "value"]
     assert [(row["metric"], row["seed"], row["task"]) for row in rows] == [
         (metric, seed, f"plant-{i}") for metric in metrics for seed in ("3", "4") for i in range(3)
@@ -103,6 +104,37 @@ def test_tasks_that_do_not_differ_are_told_apart_by_chance(run_of_plants, tmp_pa
     found = logged(Model(Run.open(run_of_plants)), view, context=200, seed=0)
     assert found["identification"].shape == (2, 40)
     assert found["identification"].mean() < 0.1  # chance is 0.025
+
+
+def test_the_noise_floor_is_what_likest_rows_differ_by():
+    rng = np.random.default_rng(0)
+    obs, like = rng.normal(size=(30, 3)), rng.normal(size=(50, 3))
+    act, of_like = rng.uniform(-1, 1, (30, 2)), rng.uniform(-1, 1, (50, 2))
+    apart = [act[i] - of_like[np.square(like - obs[i]).sum(1).argmin()] for i in range(30)]
+    found = noise_floor(*map(torch.from_numpy, (obs, act, like, of_like)))
+    assert float(found) == pytest.approx(np.sqrt(np.square(apart).mean() / 2))
+
+
+def test_the_noise_floor_of_dense_logs_is_their_author_s_noise():
+    rng = np.random.default_rng(1)
+    obs, like = rng.uniform(-1, 1, (2000, 1)), rng.uniform(-1, 1, (8000, 1))
+    noisy = [torch.from_numpy(np.sin(2 * x) + rng.normal(0, 0.2, x.shape)) for x in (obs, like)]
+    assert float(noise_floor(torch.from_numpy(obs), noisy[0], torch.from_numpy(like), noisy[1])) == pytest.approx(
+        0.2, rel=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "family", "words"),
+    [
+        ("expert", "ant-fwd-back", "200 rows logged by the task's own expert"),
+        ("medium", "ant-fwd-back", "200 rows logged by the task's own medium agent"),
+        ("mixed", "ant-fwd-back", "200 rows logged by the task's own agents, of all levels"),
+        ("mixed", None, "200 rows of the task's own log"),
+    ],
+)
+def test_a_score_says_whose_context_it_rests_on(level, family, words):
+    assert context_words(200, level, family) == words
 
 
 def test_identification_by_hand():
@@ -143,7 +175,7 @@ def test_a_policy_that_copies_has_no_action_error(run_of_plants):
     found = logged(trained, dataset, context=10, seed=0)
     np.testing.assert_allclose(found["action_error"], 0, atol=1e-5)
     np.testing.assert_allclose(found["constant_error"], 3**-0.5, atol=0.06)  # of uniform numbers in [-1, 1]
-    assert set(found) == {"identification", "action_error", "constant_error"}
+    assert set(found) == {"identification", "action_error", "constant_error", "noise_floor"}
     trained.algorithm = Sums(trained.normalise)
     found = logged(trained, dataset, context=10, seed=0)
     np.testing.assert_allclose(found["q_logged"], found["q_policy"], atol=1e-5)

@@ -84,6 +84,7 @@ def print_summary(found: dict[str, Any], name: str, total: float, seconds: float
     table = Table("", "", title="FOCAL on goals it has not seen", show_header=False)
     mean = stats.Estimate(**found["mean"])
     table.add_row("mean return", f"{mean}, {over(found)}")
+    table.add_row("each goal known by", found["context_from"])
     table.add_row("normalised", f"{found['normalised']:.3f} (0 is random, 1 the experts that made the data)")
     table.add_row("each seed", ", ".join(f"{value:.2f}" for value in found["per_seed"]))
     table.add_row(f"{name}, from {HANDFUL} transitions", f"{total:.2f}")

@@ -10,19 +10,24 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 from report_helpers import HOSTILE, small_run, walks
 
 import omrl
 from omrl import OmrlError, cli
+from omrl.evaluation import stats
+from omrl.evaluation.logged import halves
 from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES, Task
 from omrl.reporting import gather, probe, tables
 from omrl.reporting.command import report
 from omrl.runs.model import Model
+from omrl.runs.policy import CONTEXT
 from omrl.runs.run import Run
 
 
@@ -104,8 +109,79 @@ def test_other_data_in_the_place_of_a_run_s_own_counts_as_missing(made, tmp_path
 
 def test_own_logs_are_told_by_what_logs_can_tell(made, tags):
     row = read(made.folder / "tables" / "logged.csv")[0]
-    assert row["run"] == "own" and "action error" in row
-    assert "without a simulator nothing can be rolled out" in "".join(tags.words)
+    assert row["run"] == "own" and "action error" in row and "noise floor" in row
+    text = "".join(tags.words)
+    assert "The log's own noise is at most" in text and "known by 200 rows of the task's own log" in text
+    assert "known by 200 rows logged by the task's own agents, of all levels" in text  # of the family's runs
+
+
+def test_own_logs_have_a_line_for_every_held_out_task(made):
+    (row,) = read(made.folder / "tables" / "logged-pumps.csv")
+    scores = Run.open(made.own).logged
+    assert row["task"] == scores.tasks[0] and (row["rows"], row["episodes"]) == ("40", "4")
+    for column, metric in (
+        ("noise floor", "noise_floor"),
+        ("error of the mean action", "constant_error"),
+        ("own: action error", "action_error"),
+    ):
+        assert row[column] == f"{scores.metrics[metric][:, 0].mean():.3f}"
+
+
+def test_episodes_beside_the_log_are_what_the_policy_does_there(made):
+    trained = Model(Run.open(made.own))
+    view = trained.run.dataset()
+    (found,) = probe.beside_the_log(trained, view)
+    rows = view.rows(found.task)
+    known, held = halves(rows["episode"], draw := np.random.default_rng([0, 5, 0]))
+    at = [i for i in held if rows["episode"][i] == rows["episode"][held[0]]]  # all episodes are of one length
+    np.testing.assert_array_equal(found.logged, rows["actions"][at])
+    context = known[draw.integers(len(known), size=200)]
+    policy = trained.adapt({name: rows[name][context] for name in CONTEXT})
+    np.testing.assert_allclose(found.own, policy.act(rows["observations"][at]), rtol=1e-5)
+    # By hand: every logged row of the training tasks, which are so few that all of them are drawn.
+    train = [view.rows(name) for name in view.split["train"]]
+    log_obs, log_act = (np.concatenate([task[name] for task in train]) for name in ("observations", "actions"))
+
+    def normal(obs):
+        return trained.normalise(torch.from_numpy(np.array(obs))).numpy()
+
+    rng = np.random.default_rng([0, 6])
+    drawn = [view.sample(name, 5_000, rng)["actions"] for name in view.split["train"]]
+    spread = np.std(np.concatenate(drawn) / 50 - 1)
+    for actions, far in ((found.own, found.far), (found.logged, found.far_logged)):
+        for i, row in enumerate(at):
+            gaps = np.square(normal(log_obs) - normal(rows["observations"][row])).sum(1)
+            gaps += np.square((log_act - actions[i]) / 50 / spread).sum(1)
+            assert far[i] == pytest.approx(np.sqrt(gaps.min()), rel=1e-3)
+
+
+def test_differences_are_those_of_the_statistics(made, tmp_path):
+    other = small_run(Path(json.loads((made.own / "config.json").read_text())["data"]), tmp_path / "other", seed=7)
+    evaluate(other)
+    table = tables.differences(gather.gather([made.own, other, made.tested]))
+    assert [row[:2] for row in table.rows] == [("own minus other", "action error")]  # one task is always told apart
+    ours, theirs = (Run.open(run).logged.metrics["action_error"] for run in (made.own, other))
+    assert table.rows[0][2] == stats.difference(ours, theirs, new_tasks=True).interval().text(3)
+
+
+def test_embeddings_are_coloured_by_a_column_or_a_parameter(made):
+    trained = Model(Run.open(made.own))
+    view = trained.run.dataset()
+    plain, of_column = probe.embed(trained, view), probe.embed(trained, view, "action 0")
+    assert plain.values.shape == (3,) and of_column.values.shape == (3, probe.DRAWS)
+    rows = view.sample(of_column.tasks[1].name, probe.DRAWS * 200, np.random.default_rng([0, 5, 1]))
+    np.testing.assert_allclose(of_column.values[1], rows["actions"].reshape(probe.DRAWS, 200).mean(1), rtol=1e-5)
+    assert of_column.label == "action 0, mean of the context"
+    np.testing.assert_array_equal(of_column.dot_values, of_column.values.ravel())
+    np.testing.assert_array_equal(plain.dot_values, np.repeat(plain.values, probe.DRAWS))
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(made, tmp_path):
+    with pytest.raises(
+        OmrlError, match=r"no data of these runs has 'actoin 0' \(did you mean 'action 0'\?\); there are"
+    ):
+        report(made.own, tmp_path / "report", color="actoin 0")
+    assert not (tmp_path / "report").exists()
 
 
 def test_every_figure_and_table_is_in_files_and_is_linked(made, tags):
@@ -279,7 +355,7 @@ def run(tmp_path_factory):
 def quick(monkeypatch):
     """A report that is made at once: for what happens to folders."""
 
-    def build_page(runs, folder, command, trust):
+    def build_page(runs, folder, command, trust, color):
         (folder / "index.html").write_text(command)
 
     monkeypatch.setattr("omrl.reporting.command.build", build_page)
@@ -319,7 +395,7 @@ def test_a_report_that_fails_leaves_the_earlier_one(run, tmp_path, quick, monkey
     report(run, tmp_path / "report")
     before = (tmp_path / "report" / "index.html").read_bytes()
 
-    def broken(runs, folder, command, trust):
+    def broken(runs, folder, command, trust, color):
         (folder / "index.html").write_text("half")
         raise KeyboardInterrupt
 

@@ -16,5 +16,7 @@ class Report:
     """The runs' folders."""
     out: Path
     """Folder of the report; an earlier report there is replaced."""
+    color: str | None = None
+    """Colour embeddings by this column of the log, or this parameter of the tasks."""
     trust: tuple[str, ...] = ()
     """Algorithms of the runs, as module:Class, whose code may run."""

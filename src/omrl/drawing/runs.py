@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from omrl.algorithms import about, known_algorithms
 from omrl.data import MetaDataset
-from omrl.data.findings import ColumnFacts
+from omrl.data.findings import ColumnFacts, column_names
 from omrl.drawing.behaviour import COLOURS as LEVEL_COLOURS
 from omrl.drawing.style import (
     COLOURS,
@@ -32,7 +32,10 @@ from omrl.drawing.style import (
 from omrl.evaluation.embedding import RANDOM_DISTANCE
 from omrl.families.point_robot import GOAL_RADIUS
 from omrl.reporting.gather import RunFacts, best_return, level_returns, task_values
-from omrl.reporting.probe import Embedding, Rollouts
+from omrl.reporting.probe import Embedding, Episode, Rollouts
+
+# Numbers of an action that are shown of an episode: more are a picture that nobody reads.
+MOST_ACTIONS = 3
 
 # Metrics of omrl's algorithms in the order in which they are shown: title, unit. Those of others follow by name, with
 # what the table `metrics` beside them says.
@@ -194,8 +197,8 @@ def embedding_flat(found: Embedding) -> Figure:
     """The t-SNE of one run's embeddings."""
     figure = new(4.6, 3.6)
     axes = figure.subplots()
-    colours = np.repeat(task_colours(found.values), found.z.shape[1])
-    axes.scatter(found.flat[:, 0], found.flat[:, 1], s=5, c=list(colours), lw=0, rasterized=True)
+    colours = task_colours(found.dot_values)
+    axes.scatter(found.flat[:, 0], found.flat[:, 1], s=5, c=colours, lw=0, rasterized=True)
     axes.set(title="t-SNE of z", xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
     colour_bar(figure, axes, found.label, found.values)
     return figure
@@ -205,8 +208,8 @@ def embedding_space(found: Embedding) -> Figure:
     """z, or its first three principal components, as a still picture."""
     figure = new(4.6, 3.6)
     axes = space(figure)
-    colours = np.repeat(task_colours(found.values), found.z.shape[1])
-    axes.scatter(*found.axes.T, s=4, c=list(colours), lw=0, depthshade=False, rasterized=True)
+    colours = task_colours(found.dot_values)
+    axes.scatter(*found.axes.T, s=4, c=colours, lw=0, depthshade=False, rasterized=True)
     names = axis_names(found)
     axes.set(xlabel=names[0], ylabel=names[1], zlabel=names[2])
     axes.xaxis.labelpad, axes.yaxis.labelpad, axes.zaxis.labelpad = 0, 5, 3
@@ -262,6 +265,32 @@ def trajectories(found: Rollouts) -> Figure:
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, columnspacing=1.2)
     colour_bar(figure, axes, found.label, found.values)
+    return figure
+
+
+def beside_the_log(episodes: Sequence[Episode], dataset: MetaDataset) -> Figure:
+    """Held-out episodes from left to right: logged and own actions, and how far both are from the log."""
+    named = column_names(dataset, "actions")[:MOST_ACTIONS]
+    lines = len(named) + 1
+    figure = new(10.8, 0.5 + 1.55 * lines)
+    grid = np.reshape(figure.subplots(lines, len(episodes), squeeze=False, sharey="row"), (lines, len(episodes)))
+    for column, (axes_of, found) in enumerate(zip(grid.T, episodes, strict=True)):
+        steps = np.arange(len(found.steps))
+        for dim, axes in enumerate(axes_of[:-1]):
+            axes.plot(steps, found.logged[:, dim], color=COLOURS[0], lw=1.1, label="logged")
+            axes.plot(steps, found.own[:, dim], color=COLOURS[1], lw=1.1, label="policy")
+            name, unit = named[dim]
+            if column == 0:
+                axes.set_ylabel(shortened(name if unit is None else f"{name} ({unit})", 20))
+            axes.tick_params(labelbottom=False)
+        axes_of[0].set_title(shortened(found.task, 34))
+        axes_of[-1].plot(steps, found.far_logged, color=COLOURS[0], lw=1.1)
+        axes_of[-1].plot(steps, found.far, color=COLOURS[1], lw=1.1)
+        axes_of[-1].set(xlabel="row of the episode")
+        for axes in axes_of:
+            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    grid[-1, 0].set(ylabel="distance to the log", ylim=(0, None))
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure
 
 

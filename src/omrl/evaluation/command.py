@@ -28,6 +28,7 @@ def run(args: Evaluate) -> None:
     table = Table("", "", title=title, show_header=False)
     for row in _logged_lines(found) if found["protocol"] == "logged" else _return_lines(found):
         table.add_row(*row)
+    table.add_row("each task known by", found["context_from"])
     steps = Run.open(args.run).config.steps
     if found["updates"] < steps:
         table.add_row("not finished", f"{found['updates']:,} of {steps:,} updates")
@@ -62,6 +63,7 @@ def _logged_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     labels = {
         "identification": f"tasks told apart (chance {found['chance']:.3f})",
         "action_error": "action error, RMS in [-1, 1]",
+        "noise_floor": "of which the log's own noise, at most",
         "constant_error": "that of the mean action",
         "q_logged": "Q of logged actions",
         "q_policy": "Q of the policy's actions",

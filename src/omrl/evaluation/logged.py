@@ -19,8 +19,9 @@ from omrl.evaluation.protocol import Array, Protocol, Resources
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
 
-# Contexts drawn from each half of a task's rows to tell tasks apart, and rows of a task that actions are compared on.
-SETS, SCORED_ROWS = 10, 2_000
+# Contexts drawn from each half of a task's rows to tell tasks apart, rows of a task that actions are compared on, and
+# rows among which each of those looks for its like.
+SETS, SCORED_ROWS, LIKE_ROWS = 10, 2_000, 10_000
 
 
 class Logged(Protocol):
@@ -40,6 +41,7 @@ def logged(model: Model, view: MetaDataset, context: int, seed: int) -> dict[str
     identification: share of held-out contexts whose z is nearest to the mean z of their own task, of all tasks;
     action_error: RMS difference of the adapted policy's actions and the logged ones, which lie in [-1, 1];
     constant_error: the same for the task's mean action, whatever the observation;
+    noise_floor: what the log's own unsteadiness makes of it, which even its author would have: see `noise_floor`;
     q_logged, q_policy: mean value of the logged and of the policy's actions, where the algorithm has a `q`.
     """
     algorithm, params = model.algorithm, model.population.params
@@ -62,6 +64,7 @@ def logged(model: Model, view: MetaDataset, context: int, seed: int) -> dict[str
             values = {
                 "action_error": (own - act).square().mean((1, 2)).sqrt(),
                 "constant_error": (usual - act).square().mean().sqrt().expand(len(own)),
+                "noise_floor": _floor(model, rows, known, obs, act, rng).expand(len(own)),
             }
             if algorithm.has_values:
                 values["q_logged"] = vmap(algorithm.q, in_dims=(0, None, 0, None))(params, obs, z, act)
@@ -80,6 +83,30 @@ def identification(codes: torch.Tensor) -> torch.Tensor:
     known, held = codes[:, :, 0].mean(2), codes[:, :, 1].flatten(1, 2)
     nearest = torch.cdist(held, known).argmin(-1).view(seeds, tasks, sets)
     return (nearest == torch.arange(tasks, device=codes.device)[:, None]).float().mean(-1)
+
+
+def noise_floor(obs: torch.Tensor, act: torch.Tensor, like_obs: torch.Tensor, like_act: torch.Tensor) -> torch.Tensor:
+    """RMS by which a log's actions differ from what its author does on average at such an observation, at most.
+
+    Two actions at like observations differ by two draws of that noise, so that half of their squared difference is its
+    variance. The likest observation is not the same one: the less alike, the more too high is this.
+    """
+    nearest = torch.cdist(obs, like_obs).argmin(1)
+    return ((act - like_act[nearest]).square().mean() / 2).sqrt()
+
+
+def _floor(
+    model: Model,
+    rows: Mapping[str, Array],
+    known: Array,
+    obs: torch.Tensor,
+    act: torch.Tensor,
+    rng: np.random.Generator,
+) -> torch.Tensor:
+    """That of held-out rows by those of the other half, of other episodes: noise lasts for some rows perhaps."""
+    like = known if len(known) <= LIKE_ROWS else np.sort(rng.choice(known, LIKE_ROWS, replace=False))
+    like_obs = model.normalise(torch.from_numpy(rows["observations"][like]).to(model.population.device))
+    return noise_floor(obs, act, like_obs, _unit(model, rows["actions"][like]))
 
 
 def halves(episode: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.evaluation.contexts import embeddings
 from omrl.evaluation.protocol import Array, Protocol, Resources, get_protocol
-from omrl.evaluation.summaries import logged_summary, summary
+from omrl.evaluation.summaries import context_words, logged_summary, summary
 from omrl.families import get_family
 from omrl.learning.devices import choose_device
 from omrl.runs.model import Model
@@ -72,6 +72,7 @@ def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, le
         "split": args.split,
         "context": args.context,
         "context_level": level or run.config.level,
+        "context_from": context_words(args.context, level or run.config.level, dataset.family),
         "file": file_name(args),
         # Some families test on the tasks they train on, as the paper does: whoever reads a score should know.
         "tasks_trained_on": trained_on,

@@ -27,6 +27,11 @@ from omrl.words import counted
 
 # More columns than this make a picture that nobody reads.
 MOST_COLUMNS = 24
+BESIDE = (
+    "Episodes of held-out tasks: what was logged, and what the policy, adapted by other episodes of the task, would "
+    "have done at the same observations. Below, how far each is from the nearest logged row of the training tasks, in "
+    "standard deviations of the log: where the policy's line lies far above the other, it does what nobody tried."
+)
 
 
 class Names:
@@ -45,7 +50,9 @@ class Names:
         return found
 
 
-def build(runs: Sequence[RunFacts], folder: Path, command: str, trust: Collection[str] = ()) -> list[Probe]:
+def build(
+    runs: Sequence[RunFacts], folder: Path, command: str, trust: Collection[str] = (), color: str | None = None
+) -> list[Probe]:
     """Write index.html, figures/ and tables/ into an empty folder; return what was seen in every run."""
     started = time.monotonic()
     for name in ("figures", "tables"):
@@ -56,7 +63,7 @@ def build(runs: Sequence[RunFacts], folder: Path, command: str, trust: Collectio
         probes = []
         for facts in runs:
             meter.update(meter.done, f"embedding and rolling out {facts.name}")
-            probes.append(probe(facts, trust))
+            probes.append(probe(facts, trust, color))
             meter.update(meter.done + 1)
         content = Content(
             runs=runs,
@@ -69,6 +76,7 @@ def build(runs: Sequence[RunFacts], folder: Path, command: str, trust: Collectio
             versions=tables.versions(runs),
             timings=tables.timings(runs),
             logged=tables.logged(runs),
+            differences=tables.differences(runs),
         )
         meter.update(meter.done, "drawing")
         _compare(content, drawings, names)
@@ -79,7 +87,9 @@ def build(runs: Sequence[RunFacts], folder: Path, command: str, trust: Collectio
         every = [
             *whole,
             content.logged,
+            content.differences,
             *(table for _, _, table in content.tasks),
+            *(table for _, table in content.logged_tasks),
             *(table for *_, table in content.data),
         ]
         tables.write_all((table for table in every if table.rows), folder / "tables")
@@ -118,6 +128,9 @@ def _compare(content: Content, folder: Path, name: Names) -> None:
             file = name("tasks", Path(path).name)
             drawing = finish(figures.task_returns(tested, dataset), folder, file, caption, wide=True)
             content.tasks.append((path, drawing, tables.tasks(tested, dataset, file)))
+        judged = [facts for facts in runs if facts.logged_scores]
+        if judged:
+            content.logged_tasks.append((path, tables.logged_tasks(judged, dataset, name("logged", Path(path).name))))
         caption = "How the mean returns of the tasks are spread at every quality level."
         file = name("data", Path(path).name)
         drawing = finish(figures.data_levels(dataset), folder, file, caption)
@@ -168,10 +181,14 @@ def _look(content: Content, facts: RunFacts, seen: Probe, folder: Path, name: Na
     """What is drawn of one run alone."""
     if seen.embedding is not None:
         content.embeddings[facts.index] = _embedding(facts, seen.embedding, folder, name)
+    file = name("policy", facts.name)
+    if seen.episodes:
+        assert facts.dataset is not None
+        drawing = finish(figures.beside_the_log(seen.episodes, facts.dataset), folder, file, BESIDE, wide=True)
+        content.policies[facts.index] = drawing
     found = seen.rollouts
     if found is None:
         return
-    file = name("policy", facts.name)
     if found.film:
         seconds = 1 / FAMILIES[found.family].simulator_class.steps_per_second
         tasks = counted(len(found.film), "test task")
@@ -189,7 +206,8 @@ def _look(content: Content, facts: RunFacts, seen: Probe, folder: Path, name: Na
 def _embedding(facts: RunFacts, found: Embedding, folder: Path, name: Names) -> list[Drawn]:
     width = found.z.shape[-1]
     if found.shares is None:
-        space = f"The embedding z itself, {counted(width, 'number')}."
+        edge = np.ptp(found.axes, axis=0).max()
+        space = f"The embedding z itself, {counted(width, 'number')}; an edge of the cube is {edge:.3g} long."
     else:
         space = (
             f"The first three principal components of the {width} numbers of z; they explain {found.shares.sum():.0%} "

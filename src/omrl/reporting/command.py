@@ -11,12 +11,17 @@ from omrl.commands.report import Report
 from omrl.errors import OmrlError
 from omrl.reporting import REPORT
 from omrl.reporting.build import build
-from omrl.reporting.gather import gather
+from omrl.reporting.gather import check_colour, gather
 from omrl.runs.config import CONFIG
 from omrl.storage import folders
 
 
-def report(runs: str | Path | Sequence[str | Path], out: str | Path, trust: str | Collection[str] = ()) -> Path:
+def report(
+    runs: str | Path | Sequence[str | Path],
+    out: str | Path,
+    color: str | None = None,
+    trust: str | Collection[str] = (),
+) -> Path:
     """Step 5 from Python: takes what the command takes, returns the path of the page."""
     given = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
     if not given:
@@ -26,14 +31,17 @@ def report(runs: str | Path | Sequence[str | Path], out: str | Path, trust: str 
     facts_of = gather(given)
     for facts in facts_of:
         check_trusted(facts.config.algorithm, trust, facts.run.folder / CONFIG)
+    if color is not None:
+        check_colour(color, facts_of)
     data = [facts.dataset.path for facts in facts_of if facts.dataset and facts.dataset.path]
     folders.keep_apart(target, *given, *data)
-    command = shlex.join(["omrl", "report", *map(str, given), "--out", str(target)])
+    coloured = [] if color is None else ["--color", color]
+    command = shlex.join(["omrl", "report", *map(str, given), "--out", str(target), *coloured])
     with folders.replacing(target, REPORT) as temporary:
-        build(facts_of, temporary, command, trust)
+        build(facts_of, temporary, command, trust, color)
     return target / "index.html"
 
 
 def run(args: Report) -> None:
     """The command."""
-    print(report(args.runs, args.out, args.trust))
+    print(report(args.runs, args.out, args.color, args.trust))

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from omrl.data import MetaDataset
-from omrl.errors import OmrlError
+from omrl.data.findings import column_names
+from omrl.errors import OmrlError, did_you_mean
 from omrl.evaluation import stats
-from omrl.evaluation.summaries import logged_summary, summary
+from omrl.evaluation.summaries import context_words, logged_summary, summary
 from omrl.families import FAMILIES, Task
 from omrl.runs.config import RunConfig
-from omrl.runs.records import Curve, Scores
+from omrl.runs.records import Curve, LoggedScores, Scores
 from omrl.runs.run import Run
 from omrl.words import counted
 
@@ -45,6 +46,12 @@ class RunFacts:
     """What `omrl evaluate` says of the scores."""
     logged: dict[str, Any] = field(default_factory=dict)
     """What it says without a simulator."""
+    logged_scores: LoggedScores | None = None
+    """The same of every task."""
+    context_from: str = ""
+    """Whose rows tasks were known by, where it was tested."""
+    new_tasks: bool = True
+    """Whether none of the tasks it was tested on was trained on."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -109,7 +116,10 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     if scores is not None and scores.split == "test" and dataset and {*scores.tasks} & {*dataset.split["train"]}:
         notes.append("Its test tasks are among those it was trained on.")
     logged = run.logged
+    tested = run.summary("scores" if scores is not None else "logged")
     trained_on = {*dataset.split["test"]} & {*dataset.split["train"]} if dataset else set()
+    if scores is not None:
+        trained_on = {*scores.tasks} & {*dataset.split["train"]} if dataset else set()
     return RunFacts(
         index=index,
         name=name,
@@ -122,9 +132,19 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
         data_note=data_note,
         scores=scores,
         summary={} if scores is None else _summary(scores, dataset, step),
-        logged=logged_summary(logged, step, new_tasks=not trained_on) if logged else {},
+        logged=logged_summary(logged.metrics, step, new_tasks=not trained_on) if logged else {},
+        logged_scores=logged,
+        context_from=_context(tested, config),
+        new_tasks=not trained_on and (scores is None or scores.split == "test"),
         notes=tuple(notes),
     )
+
+
+def _context(tested: dict[str, Any], config: RunConfig) -> str:
+    rows, level = tested.get("context"), tested.get("context_level")
+    if not isinstance(rows, int) or not isinstance(level, str):
+        return ""
+    return context_words(rows, level, config.family)
 
 
 def _older(file: Path, than: Path) -> bool:
@@ -168,6 +188,26 @@ def task_values(tasks: Sequence[Task]) -> tuple[str, Array]:
             return f"{name} along x{unit}", values[:, 0]
         return f"mean {name}{unit}", values.mean(1)
     return "place in the list of tasks", np.arange(len(tasks), dtype=np.float64)
+
+
+def colourings(dataset: MetaDataset) -> dict[str, tuple[str, int]]:
+    """What embeddings can be coloured by: parameters of tasks and columns of rows, each with its array and place."""
+    found = {}
+    for name in dataset.tasks[0].params if dataset.tasks else ():
+        if all(isinstance(task.params.get(name), int | float) for task in dataset.tasks):
+            found[name] = ("params", 0)
+    for part in ("observations", "actions", "rewards"):
+        for place, (name, _) in enumerate(column_names(dataset, part)):
+            found.setdefault(name, (part, place))
+    return found
+
+
+def check_colour(name: str, runs: Sequence[RunFacts]) -> None:
+    """Refuse a column that no run's data has."""
+    known = dict.fromkeys(column for facts in runs if facts.dataset for column in colourings(facts.dataset))
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise OmrlError(f"--color: no data of these runs has {name!r}{hint}; there are {', '.join(known) or 'none'}.")
 
 
 def _angles(goals: Array) -> Array:

@@ -20,6 +20,7 @@ import numpy as np
 
 from omrl.drawing.runs import axis_names
 from omrl.drawing.style import Drawn, colour, dash, task_colours
+from omrl.evaluation import stats
 from omrl.reporting.gather import RunFacts, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
 from omrl.reporting.tables import Table
@@ -41,11 +42,14 @@ class Content:
     versions: Table
     timings: Table
     logged: Table
+    differences: Table
     intervals: list[Drawn] = field(default_factory=list)
     curves: list[tuple[str, list[Drawn]]] = field(default_factory=list)
     """Family, figures."""
     tasks: list[tuple[str, Drawn, Table]] = field(default_factory=list)
     """Dataset, figure, table."""
+    logged_tasks: list[tuple[str, Table]] = field(default_factory=list)
+    """Dataset and its held-out tasks, for one's own logs."""
     embeddings: dict[int, list[Drawn]] = field(default_factory=dict)
     """Run to the files of its space and flat views, then its histogram."""
     policies: dict[int, Drawn] = field(default_factory=dict)
@@ -159,6 +163,7 @@ def _block(facts: RunFacts, html: str) -> str:
 def _summary(content: Content) -> str:
     cards = "".join(_card(facts) for facts in content.runs)
     pictures = "".join(_figure(drawn) for drawn in content.intervals)
+    pictures += _differences(content)
     return (
         f'<div class="cards">{cards}</div>{_table(content.summary)}'
         '<p class="muted under">Mean and interquartile mean (IQM) over seeds and tasks; the interval is a t interval '
@@ -166,6 +171,16 @@ def _summary(content: Content) -> str:
         "Normalised: 0 is the untrained policy, 1 the expert that made the data. "
         "ESR: share of pairs of training tasks whose embeddings are further apart than random points; RMS: their "
         f"distance per dimension. Both are means over seeds.</p>{pictures}"
+    )
+
+
+def _differences(content: Content) -> str:
+    if not content.differences.rows:
+        return ""
+    return (
+        "<h3>Differences between runs</h3><p class='muted'>On the same tasks, by contexts of the same kind. Where the "
+        "95 % interval holds zero, the runs may as well be equal; of twenty equal pairs, one misses zero by chance."
+        f"</p>{_table(content.differences)}"
     )
 
 
@@ -192,15 +207,26 @@ def _card(facts: RunFacts) -> str:
                 f"<span>{found['normalised']:z.0%}</span><span>expert {found['expert']:z.2f}</span></div>"
             )
     elif facts.logged:
-        told, chance = facts.logged.get("identification"), facts.logged["chance"]
-        if told:
-            html += f'<div class="big">{told["value"]:.0%}</div><p class="muted">of held-out contexts are nearest to '
-            html += f"their own task, 95 %: {told['low']:.0%} to {told['high']:.0%}; by chance {chance:.0%}. "
-            html += "Returns cannot be had without a simulator.</p>"
+        html += _logged_card(facts.logged)
     else:
         html += f"<p>Not evaluated yet. To do it:</p><pre>{escape(_evaluate_command(facts))}</pre>"
+    if facts.context_from:
+        html += f'<p class="muted">Each task is known by {escape(facts.context_from)}.</p>'
     html += "".join(map(_note, facts.notes))
     return f'<div class="card" data-run="{facts.index}">{html}</div>'
+
+
+def _logged_card(found: dict[str, Any]) -> str:
+    """What logs can tell, which is no verdict on a policy."""
+    error = stats.Estimate(**found["action_error"]).text(3)
+    html = f"<p>Action error {escape(error)}, of actions in [-1, 1]. "
+    if "noise_floor" in found:
+        html += f"The log's own noise is at most {found['noise_floor']['value']:.3f}. "
+    html += f"The mean action has {found['constant_error']['value']:.3f}.</p>"
+    if told := found.get("identification"):
+        html += f"<p>{told['value']:.0%} of held-out contexts are nearest to their own task, by chance "
+        html += f"{found['chance']:.0%}.</p>"
+    return html
 
 
 def _learning(content: Content) -> str:
@@ -221,9 +247,13 @@ def _tasks(content: Content) -> str:
     if content.logged.rows:
         html += (
             "<p class='muted'>Told by logs alone, by rows that were held out: share of contexts whose z is nearest to "
-            "their own task, RMS difference of the adapted policy's actions and the logged ones beside that of the "
-            f"task's mean action, and mean values of both.</p>{_table(content.logged)}"
+            "their own task, RMS difference of the adapted policy's actions and the logged ones, beside that of the "
+            "task's mean action and the noise floor, and mean values of both. The noise floor is how unsteady the "
+            "logged actions are at like observations, at most: who does what the log's author does on average has that "
+            f"error. How good that is, none of this says.</p>{_table(content.logged)}"
         )
+    for path, table in content.logged_tasks:
+        html += f"<h3>{escape(path)}, each task</h3>{_table(table)}"
     missing = [facts for facts in content.runs if facts.scores is None and not facts.logged]
     html += "".join(_block(f, _note(f"Not evaluated yet. To do it: {_evaluate_command(f)}")) for f in missing)
     blind = [facts for facts in content.runs if facts.scores is not None and facts.dataset is None]
@@ -233,7 +263,7 @@ def _tasks(content: Content) -> str:
 def _embeddings(content: Content) -> str:
     html = (
         f"<p class='muted'>{DRAWS} contexts are drawn from the logged data of each task, each is embedded as one z, by "
-        f"the first seed of the run. A dot is a context; its colour is the parameter of its task. Point at a dot to "
+        f"the first seed of the run. A dot is a context; what its colour is stands below. Point at a dot to "
         "see the task; drag the left view to turn it, click it and use the wheel to come nearer, double-click to go "
         "back.</p>"
     )
@@ -280,24 +310,26 @@ def _views(content: Content) -> dict[str, Any]:
 
 
 def _view(found: Embedding) -> dict[str, Any]:
-    colours = task_colours(found.values)
-    # z lies in (-1, 1): shown as it is, the cube is that. Components have one scale, so that distances are true.
-    half = 1.0 if found.shares is None else float(abs(found.axes).max()) or 1.0
+    # One scale for all axes, so that distances are true, and a cube around all dots.
+    low, high = found.axes.min(0), found.axes.max(0)
+    half = float((high - low).max() / 2) or 1.0
+    dots = (found.axes - (low + high) / 2) / half
     return {
         "draws": found.z.shape[1],
         "tasks": [
-            {"name": task.name, "params": short(task.params, 200), "unseen": unseen, "colour": own}
-            for task, unseen, own in zip(found.tasks, found.unseen, colours, strict=True)
+            {"name": task.name, "params": short(task.params, 200), "unseen": unseen}
+            for task, unseen in zip(found.tasks, found.unseen, strict=True)
         ],
-        "space": {"points": found.axes.round(3).ravel().tolist(), "half": half, "axes": axis_names(found)},
+        "colours": task_colours(found.dot_values),
+        "space": {"points": dots.round(3).ravel().tolist(), "half": 1.0, "axes": axis_names(found)},
         "flat": {"points": found.flat.round(2).ravel().tolist(), "half": float(abs(found.flat).max()) or 1.0},
     }
 
 
 def _policy(content: Content) -> str:
     about, html = (
-        "<p class='muted'>One episode in each test task, by the policy adapted to it from logged transitions alone "
-        "(the first seed of the run).</p>",
+        "<p class='muted'>Each policy is adapted to its task from logged transitions alone (the first seed of the "
+        "run); where there is a simulator, it acts for one episode.</p>",
         "",
     )
     for facts, seen in zip(content.runs, content.probes, strict=True):

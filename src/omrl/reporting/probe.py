@@ -11,17 +11,23 @@ import torch
 
 from omrl.commands.evaluate import Evaluate
 from omrl.data import MetaDataset
+from omrl.data.arrays import to_unit
 from omrl.errors import OmrlError
 from omrl.evaluation.contexts import embeddings, infer_tasks
 from omrl.evaluation.embedding import pair_distances, principal_components, tsne
+from omrl.evaluation.logged import halves
 from omrl.families import FAMILIES, Task
-from omrl.reporting.gather import RunFacts, task_values
+from omrl.reporting.gather import RunFacts, colourings, task_values
 from omrl.runs.model import Model
+from omrl.runs.policy import CONTEXT
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 TASKS, DRAWS = 20, 100
 FILM_TASKS, FILM_FRAMES = 3, 6
+# Held-out episodes that are shown beside what the policy would have done, their rows, and rows of the log that these
+# are compared with.
+EPISODES, EPISODE_ROWS, LIKE_ROWS = 3, 200, 10_000
 # The learner that is looked at, and the seed of its contexts and start states: those that `omrl evaluate` starts with.
 LEARNER, SEED = 0, Evaluate.seed
 
@@ -34,7 +40,8 @@ class Embedding:
     unseen: tuple[bool, ...]
     label: str
     """What `values` is."""
-    values: Array  # [T]
+    values: Array
+    """[T], or [T, D] where contexts of one task differ in it."""
     context: int
     z: Array  # [T, D, l]
     axes: Array
@@ -47,6 +54,27 @@ class Embedding:
     different: Array
     esr: list[float]
     rms: list[float]
+
+    @property
+    def dot_values(self) -> Array:
+        """Of every dot, [T * D]."""
+        return np.broadcast_to(self.values.reshape(len(self.tasks), -1), self.z.shape[:2]).ravel()
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A held-out episode of somebody's log, and what the policy adapted to its task would have done at every row."""
+
+    task: str
+    steps: Array  # [N]
+    logged: Array
+    """Actions in the log's units, [N, A]."""
+    own: Array
+    """The policy's at the same observations."""
+    far: Array
+    """Distance of observation and the policy's action to the nearest row of the training tasks' logs, [N]."""
+    far_logged: Array
+    """The same with the logged action."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +96,16 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Probe:
-    """Both, each with a sentence where it could not be had."""
+    """All of it, with a sentence where something could not be had."""
 
     embedding: Embedding | None
     embedding_note: str
     rollouts: Rollouts | None
     rollouts_note: str
+    episodes: tuple[Episode, ...] = ()
 
 
-def probe(facts: RunFacts, trust: Collection[str] = ()) -> Probe:
+def probe(facts: RunFacts, trust: Collection[str] = (), color: str | None = None) -> Probe:
     """Look at a run; what cannot be had is a sentence, not an error."""
     if facts.dataset is None:
         return Probe(None, facts.data_note, None, facts.data_note)
@@ -89,7 +118,10 @@ def probe(facts: RunFacts, trust: Collection[str] = ()) -> Probe:
         view = dataset.level(facts.config.level)
     except OmrlError as error:
         return Probe(None, str(error), None, str(error))
-    embedding, embedding_note = _tried(lambda: embed(trained, view))
+    embedding, embedding_note = _tried(lambda: embed(trained, view, color))
+    if view.family is None:
+        episodes, note = _tried(lambda: beside_the_log(trained, view))
+        return Probe(embedding, embedding_note, None, note, episodes or ())
     rollouts, rollouts_note = _tried(lambda: roll_out(trained, view))
     return Probe(embedding, embedding_note, rollouts, rollouts_note)
 
@@ -101,17 +133,20 @@ def _tried(look: Callable[[], T]) -> tuple[T | None, str]:
         return None, str(error)
 
 
-def embed(trained: Model, view: MetaDataset) -> Embedding:
+def embed(trained: Model, view: MetaDataset, color: str | None = None) -> Embedding:
     """Test tasks first, then training tasks, until there are enough."""
     train = view.split["train"]
     names = list(dict.fromkeys((*view.split["test"], *train)))[:TASKS]
     shown, context, params = view.select(names), Evaluate.context, trained.params(LEARNER)
-    codes = []
+    codes, column, of_column = [], colourings(view).get(color or ""), []
     for t in range(len(names)):
         rows = shown.sample(t, DRAWS * context, np.random.default_rng([SEED, 5, t]))
         flat = trained.contexts(rows)
         with torch.no_grad():
             codes.append(trained.algorithm.infer(params, flat.view(DRAWS, context, -1)).cpu().numpy())
+        if column is not None and column[0] != "params":
+            values = np.asarray(rows[column[0]], dtype=np.float64).reshape(DRAWS, context, -1)
+            of_column.append(values[:, :, column[1]].mean(1))
     z = np.stack(codes).astype(np.float64)  # [T, D, l]
     points, width = z.reshape(-1, z.shape[-1]), z.shape[-1]
     if width > 3:
@@ -121,6 +156,11 @@ def embed(trained: Model, view: MetaDataset) -> Embedding:
         axes, shares = np.pad(points, ((0, 0), (0, 3 - width))), None
     same, different = pair_distances(z, np.random.default_rng(SEED))
     label, values = task_values(shown.tasks)
+    if of_column:
+        label, values = f"{color}, mean of the context", np.stack(of_column)
+    elif column is not None:
+        numbers: list[Any] = [task.params[str(color)] for task in shown.tasks]
+        label, values = str(color), np.array(numbers, dtype=np.float64)
     table = embeddings(trained, view.select(train), context, SEED) if len(train) > 1 else {"esr": [], "rms": []}
     return Embedding(
         tasks=shown.tasks,
@@ -136,6 +176,50 @@ def embed(trained: Model, view: MetaDataset) -> Embedding:
         different=different,
         **table,
     )
+
+
+def beside_the_log(trained: Model, view: MetaDataset) -> tuple[Episode, ...]:
+    """The longest held-out episodes of tasks that are known by rows of others, as `omrl evaluate` knows them."""
+    names = (view.split["test"] or view.split["train"])[:EPISODES]
+    log = view.select([name for name in view.split["train"] if name not in names] or view.split["train"])
+    rng = np.random.default_rng([SEED, 6])
+    each = max(LIKE_ROWS // len(log.tasks), 1)
+    parts = [log.sample(t, each, rng) for t in range(len(log.tasks))]
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in ("observations", "actions")}
+    # Actions count as much as observations do: by the spread of the log's own.
+    spread = _unit(trained, rows["actions"]).std(0)
+    spread = np.where(spread > 0, spread, 1.0)
+
+    def placed(obs: Array, unit: Array) -> torch.Tensor:
+        scaled = trained.normalise(torch.from_numpy(np.array(obs)).to(trained.population.device)).cpu()
+        return torch.cat([scaled, torch.from_numpy(unit / spread).to(scaled)], dim=1)
+
+    like = placed(rows["observations"], _unit(trained, rows["actions"]))
+    found = []
+    for t, name in enumerate(names):
+        of_task = view.rows(name)
+        draw = np.random.default_rng([SEED, 5, t])
+        known, held = halves(of_task["episode"], draw)
+        if not len(known):
+            continue
+        context = known[draw.integers(len(known), size=Evaluate.context)]
+        episode = of_task["episode"][held]
+        numbers, lengths = np.unique(episode, return_counts=True)
+        shown = held[episode == numbers[lengths.argmax()]][:EPISODE_ROWS]
+        policy = trained.adapt({key: of_task[key][context] for key in CONTEXT}, on_strange="ignore")
+        obs, acts = of_task["observations"][shown], of_task["actions"][shown]
+        own = policy.act(obs)
+        far, far_logged = (
+            torch.cdist(placed(obs, _unit(trained, actions)), like).min(1).values.numpy() for actions in (own, acts)
+        )
+        found.append(Episode(name, of_task["step"][shown], np.array(acts), own, far, far_logged))
+    return tuple(found)
+
+
+def _unit(trained: Model, actions: Array) -> Array:
+    unit = np.array(actions, np.float32)
+    to_unit(unit, trained.action_low, trained.action_high)
+    return unit
 
 
 def roll_out(trained: Model, view: MetaDataset) -> Rollouts:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from omrl.data import MetaDataset
 from omrl.evaluation import stats
 from omrl.reporting.gather import RunFacts, best_return, short
 from omrl.reporting.probe import Probe
+from omrl.runs.records import Array, LoggedScores
 from omrl.storage.files import harmless, write_rows
 
 NONE = "–"
+# Metrics of logged.csv and what they are called: those of a log, and those of a run.
+OF_THE_LOG = {"noise_floor": "noise floor", "constant_error": "error of the mean action"}
+OF_THE_RUN = {"action_error": "action error", "identification": "told apart"}
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,16 @@ def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
         rows.append((*map(str, about), str(config.seeds), f"{facts.step:,}", *results, *separation))
     names = ("run", "algorithm", "family", "level", "seeds", "updates")
     results_of = ("mean return [95 %]", "IQM", "normalised", "worst task", "best task", "ESR", "RMS")
-    runs_of_rows = tuple(facts.index for facts in runs)
-    return Table("summary", (*names, *results_of), tuple(rows), runs_of_rows, words=(0, 1, 2, 3))
+    # What no run has is left out, but for the return, of which it is said.
+    columns = (*names, *results_of)
+    kept = [i for i in range(len(columns)) if i <= len(names) or any(row[i] != NONE for row in rows)]
+    return Table(
+        "summary",
+        tuple(columns[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in rows),
+        tuple(facts.index for facts in runs),
+        words=(0, 1, 2, 3),
+    )
 
 
 def tasks(runs: Sequence[RunFacts], dataset: MetaDataset, name: str) -> Table:
@@ -148,6 +161,69 @@ def logged(runs: Sequence[RunFacts]) -> Table:
         rows.append((facts.name, chance, *(str(stats.Estimate(**v)) if v else NONE for v in values)))
     columns = ("run", "chance", *(name.replace("_", " ") for name in names))
     return Table("logged", columns, tuple(rows), tuple(facts.index for facts in known))
+
+
+def logged_tasks(runs: Sequence[RunFacts], dataset: MetaDataset, name: str) -> Table:
+    """Every held-out task of somebody's log: its size, how unsteady its actions are, and how every run does on it."""
+    judged = [(facts, facts.logged_scores) for facts in runs if facts.logged_scores]
+    names = list(dict.fromkeys(task for _, scores in judged for task in scores.tasks))
+    entries = {entry.name: entry for entry in dataset.manifest.tasks}
+    known = any(entries[task].params for task in names if task in entries)
+    returns = dict(zip((t.name for t in dataset.tasks), dataset.level_facts("mixed").returns, strict=True))
+
+    def mean(scores: LoggedScores, metric: str, task: str) -> float | None:
+        if metric not in scores.metrics or task not in scores.tasks:
+            return None
+        return float(scores.metrics[metric][:, scores.tasks.index(task)].mean())
+
+    rows = []
+    for task in (task for task in names if task in entries):
+        about = (f"{entries[task].rows:,}", f"{entries[task].episodes:,}", _number(float(returns[task])))
+        # What belongs to the log is the same for every run.
+        log = (next((v for _, s in judged if (v := mean(s, m, task)) is not None), None) for m in OF_THE_LOG)
+        own = (_number(mean(scores, metric, task), 3) for _, scores in judged for metric in OF_THE_RUN)
+        params = [short(entries[task].params)] if known else []
+        rows.append((task, *params, *about, *(_number(v, 3) for v in log), *own))
+    heads = ("task", *(["parameters"] if known else []), "rows", "episodes", "mean logged return", *OF_THE_LOG.values())
+    columns = (*heads, *(f"{facts.name}: {title}" for facts, _ in judged for title in OF_THE_RUN.values()))
+    owners = [facts.index for facts, _ in judged for _ in OF_THE_RUN]
+    return Table(
+        name,
+        columns,
+        tuple(rows),
+        column_runs={len(heads) + i: index for i, index in enumerate(owners)},
+        words=(0, 1) if known else (0,),
+    )
+
+
+def differences(runs: Sequence[RunFacts]) -> Table:
+    """Every pair of runs that was tested on the same tasks of the same data by contexts of the same kind."""
+    rows = []
+    for one, other in combinations(runs, 2):
+        if (one.config.data, one.context_from) != (other.config.data, other.context_from):
+            continue
+        for metric, ours, theirs in _paired(one, other):
+            tasks = ours.shape[1]
+            found = stats.difference(ours, theirs, new_tasks=one.new_tasks and other.new_tasks).interval()
+            told = "cannot tell"
+            if found.low is not None and found.high is not None and (found.low > 0 or found.high < 0):
+                told = "higher" if found.low > 0 else "lower"
+            digits = 2 if metric == "return" else 3
+            rows.append((f"{one.name} minus {other.name}", metric, found.text(digits), told, str(tasks)))
+    columns = ("runs", "of", "mean difference [95 %]", "the first is", "tasks")
+    return Table("differences", columns, tuple(rows), words=(0, 1, 3))
+
+
+def _paired(one: RunFacts, other: RunFacts) -> Iterator[tuple[str, Array, Array]]:
+    """What both were measured by, each [seeds, tasks]."""
+    if one.scores and other.scores:
+        if (one.scores.split, one.scores.tasks) == (other.scores.split, other.scores.tasks):
+            yield "return", one.scores.returns.mean(-1), other.scores.returns.mean(-1)
+    elif one.logged_scores and other.logged_scores and one.logged_scores.tasks == other.logged_scores.tasks:
+        for metric, title in OF_THE_RUN.items():
+            ours, theirs = (scores.metrics.get(metric) for scores in (one.logged_scores, other.logged_scores))
+            if ours is not None and theirs is not None:
+                yield title, ours, theirs
 
 
 def data_levels(dataset: MetaDataset, name: str) -> Table:

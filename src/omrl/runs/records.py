@@ -39,6 +39,14 @@ class Scores:
     returns: Array
 
 
+@dataclass(frozen=True)
+class LoggedScores:
+    """The content of logged.csv: metrics [seeds, tasks] by name."""
+
+    tasks: tuple[str, ...]
+    metrics: dict[str, Array]
+
+
 def read_metrics(path: Path) -> dict[str, Curve]:
     """Every metric of a run by name; nothing where there is no file yet."""
     logged: dict[str, dict[tuple[int, int], float]] = {}
@@ -92,23 +100,27 @@ def read_scores(path: Path) -> Scores | None:
     return Scores(splits.pop(), tuple(tasks), np.array(returns))
 
 
-def read_logged(path: Path) -> dict[str, Array]:
-    """The metrics [seeds, tasks] in logged.csv, if there is one."""
+def read_logged(path: Path) -> LoggedScores | None:
+    """The metrics in logged.csv, if there is one."""
     cells: dict[str, dict[tuple[str, str], float]] = {}
     for row in _rows(path, LOGGED):
         try:
             cells.setdefault(row["metric"], {})[row["seed"], row["task"]] = float(row["value"])
         except ValueError as error:
             raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
-    found = {}
-    for metric, values in cells.items():
-        seeds, tasks = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
-        if len(values) != len(seeds) * len(tasks):
-            raise OmrlError(f"{path} does not have one row for every seed and task of {metric!r}.")
-        found[metric] = np.array([[values[seed, task] for task in tasks] for seed in seeds])
-    if found and "action_error" not in found:
+    if not cells:
+        return None
+    if "action_error" not in cells:
         raise OmrlError(f"{path} has no action_error: it is not what omrl evaluate writes.")
-    return found
+    seeds, tasks = (list(dict.fromkeys(key[i] for key in cells["action_error"])) for i in (0, 1))
+    every = {(seed, task) for seed in seeds for task in tasks}
+    for metric, values in cells.items():
+        if values.keys() != every:
+            raise OmrlError(f"{path} does not have one row for every seed and task of {metric!r}.")
+    found = {
+        name: np.array([[values[seed, task] for task in tasks] for seed in seeds]) for name, values in cells.items()
+    }
+    return LoggedScores(tuple(tasks), found)
 
 
 def _rows(path: Path, columns: Sequence[str], appended: bool = False) -> list[dict[str, str]]:

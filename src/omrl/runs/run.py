@@ -37,7 +37,16 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
-from omrl.runs.records import METRICS, Array, Curve, Scores, read_logged, read_metrics, read_scores, whole_metrics
+from omrl.runs.records import (
+    METRICS,
+    Curve,
+    LoggedScores,
+    Scores,
+    read_logged,
+    read_metrics,
+    read_scores,
+    whole_metrics,
+)
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
 from omrl.words import counted
@@ -131,7 +140,7 @@ class Run:
         return read_scores(self.folder / "scores.csv")
 
     @property
-    def logged(self) -> dict[str, Array]:
+    def logged(self) -> LoggedScores | None:
         """What its tests without a simulator found, if there were any."""
         return read_logged(self.folder / "logged.csv")
 

@@ -140,7 +140,7 @@ def _test_all(
         metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
         if told_apart:
             _, logged = running.tested(folder, facts.step, args.device, args.trust, protocol="logged", split="train")
-            metrics["identification"] = read_logged(logged)["identification"]
+            metrics["identification"] = _read_logged(logged)["identification"]
         if "q_growth" in wanted:
             metrics["q_growth"] = q_growth(facts.curves["q"])
         outcomes.append(Outcome(cell, folder, facts, summary, tasks, returns, metrics))
@@ -150,11 +150,17 @@ def _test_all(
 def _measured(summary: Mapping[str, Any], raw: Path) -> tuple[dict[str, Any], tuple[str, ...], Any]:
     """Metrics [seeds, tasks], and returns [seeds, tasks, episodes] where there is a simulator."""
     if summary["protocol"] == "logged":
-        logged = read_logged(raw)
+        logged = _read_logged(raw)
         return {name: logged[name] for name in ("action_error", "identification") if name in logged}, (), None
     scores = read_scores(raw)
     assert scores is not None
     return {"return": scores.returns.mean(-1)}, scores.tasks, scores.returns
+
+
+def _read_logged(raw: Path) -> dict[str, Any]:
+    found = read_logged(raw)
+    assert found is not None
+    return found.metrics
 
 
 # -- what comes out ----------------------------------------------------------------------------------------------------

@@ -162,13 +162,13 @@
         order[i] = i;
       }
       if (this.space) order.sort((a, b) => depth[b] - depth[a]);
-      const { lit = -1, draws, tasks } = this.embedding, radius = Math.max(1.6, wide / 190);
+      const { lit = -1, draws, colours } = this.embedding, radius = Math.max(1.6, wide / 190);
       for (const front of lit < 0 ? [false] : [false, true]) {
         for (const i of order) {
           const task = Math.floor(i / draws);
           if (lit >= 0 && (task === lit) !== front) continue;
           pen.globalAlpha = lit < 0 ? 0.8 : front ? 1 : 0.16;
-          pen.fillStyle = tasks[task].colour;
+          pen.fillStyle = colours[i];
           pen.beginPath();
           pen.arc(this.near[2 * i], this.near[2 * i + 1], front ? radius * 1.25 : radius, 0, 7);
           pen.fill();
