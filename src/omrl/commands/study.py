@@ -40,6 +40,8 @@ class Running:
     """auto, cpu or cuda."""
     at_once: int = 1
     """Runs that are trained and tested at the same time, each in its own process: a large GPU has room for some."""
+    half: bool = False
+    """Networks compute in bfloat16 while they learn: faster on a GPU."""
     data: Path = Path("data")
     """Where meta-datasets are, in folders named after their families; missing ones are made there."""
     policies: Path = Path("policies")

@@ -68,6 +68,8 @@ class Row:
     changes: dict[str, Any] = field(default_factory=dict)
     level: str | None = None
     context_level: str | None = None
+    steps: AtLeastOne | None = None
+    """Updates, where they are not those of the preset."""
     published: dict[str, float] = field(default_factory=dict)
 
 

@@ -112,7 +112,7 @@ def _train_all(cells: Sequence[Cell], args: PaperRun | StudyRun) -> tuple[dict[J
             data = running.make_data(source, args.data, args.policies, args.device)
             for job in (job for job in wanted if job.source == source):
                 labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
-                resolved = running.resolve(job, data, args.out / "runs", args.device)
+                resolved = running.resolve(job, data, args.out / "runs", args.device, args.half)
                 found[job] = resolved[0].out
                 yield "; ".join(labels), *resolved
 

@@ -89,7 +89,8 @@ def jobs(cells: Iterable[Cell]) -> list[Job]:
 
 
 def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
-    shape = {"seeds": seeds, "steps": scale.steps, "log_every": scale.log_every, "eval_every": scale.eval_every}
+    steps = scale.steps or row.steps
+    shape = {"seeds": seeds, "steps": steps, "log_every": scale.log_every, "eval_every": scale.eval_every}
     if not scale.families or data.family is None:
         source, level = Source(data.family, data.split, action_std=data.action_std, path=data.path), row.level
         return Job(source, row.algorithm, row.preset, _frozen(row.changes), level, **shape)  # type: ignore[arg-type]

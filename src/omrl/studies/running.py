@@ -93,7 +93,11 @@ def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+<<<<<<< HEAD
 def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[Train, MetaConfig]:
+=======
+def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -> tuple[training.Train, MetaConfig]:
+>>>>>>> 71a5b08 (The comparison on sparse-point-robot as the paper's data asks for it: choices of the trials, cloning, the dual form, and the paper's own numbers; rows may say their updates, studies may compute in half precision)
     """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
     start, hyperparameters = starting.starting_point(Train(job.algorithm, data, runs, preset=job.preset))
     steps = job.steps or start.steps
@@ -107,7 +111,7 @@ def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[Train, MetaC
         save_every=min(start.save_every, max(steps // SAVES, 1)),
         device=device,
     )
-    hyperparameters = changed(hyperparameters, dict(job.changes), job.algorithm)
+    hyperparameters = changed(hyperparameters, {**dict(job.changes), **({"half": True} if half else {})}, job.algorithm)
     dataset = MetaDataset.open(data)
     config = asdict(training.run_config(args, hyperparameters, dataset))
     # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.
