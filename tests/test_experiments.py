@@ -98,7 +98,9 @@ def test_the_paper_s_claims_are_about_the_rows_and_tasks_that_it_has():
         claims = get_experiment(f"comparison-{family}").claims
         (paper,) = (claim for claim in claims if claim.whose == "paper")
         sparse = family == "sparse-point-robot"
-        assert paper.worse == (("Batch PEARL",) if sparse else ("Batch PEARL", "Contextual BCQ", "MBML"))
+        assert paper.worse == (
+            ("Batch PEARL, the paper's numbers",) if sparse else ("Batch PEARL", "Contextual BCQ", "MBML")
+        )
         assert paper.split == ("paper" if family == "walker-2d-params" else None)
         # The form of Batch PEARL that the paper has in its Figure 4 alone is compared on our own account.
         assert any("Batch PEARL, regularised" in claim.worse for claim in claims if claim.whose == "ours")
@@ -202,7 +204,6 @@ def test_experiments_share_runs():
         return set(jobs(plan(get_experiment(name), get_scale(scale), seeds)))
 
     for scale in SCALES:
-        assert len(runs("dml-vs-bellman", scale) & runs("comparison-sparse-point-robot", scale)) == 3
         assert runs("embedding-3d", scale) < runs("deterministic-vs-probabilistic", scale)
         both = runs("deterministic-vs-probabilistic", scale) & runs("comparison-walker-2d-params", scale)
         assert len(both) == 3

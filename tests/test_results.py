@@ -114,8 +114,9 @@ def test_a_published_experiment_is_the_one_that_is_defined(results):
         config = json.loads((PAPER / row["run"] / "config.json").read_text())
         assert config["algorithm"] == wanted.algorithm and config["seeds"] == row["seeds"]
         assert row["level"] == config["level"] and row["context_level"] == (wanted.context_level or config["level"])
-        # A level of its own is a row's, not a preset's.
-        check_config(config, dict(wanted.changes) | ({"level": wanted.level} if wanted.level else {}))
+        # A level and a number of updates are a row's own, not a preset's; and so is how a machine computed it.
+        own = {name: value for name in ("level", "steps") if (value := getattr(wanted, name)) is not None}
+        check_config(config, dict(wanted.changes) | own | {"half": config["hyperparameters"]["half"]})
     judged = [(claim["claim"], claim["whose"], claim["metric"]) for claim in results["claims"]]
     assert judged == [(claim.text, claim.whose, claim.metric) for claim in defined.claims]
 
@@ -167,7 +168,7 @@ def test_the_paper_s_sentence_on_all_families_counts_its_own_comparisons_alone()
     assert {family: verdict for family, verdict in found["families"].items() if verdict} == {
         family: claim["verdict"] for family, claim in paper.items()
     }
-    assert {one["worse"] for one in paper["sparse-point-robot"]["comparisons"]} == {"Batch PEARL"}
+    assert {one["worse"] for one in paper["sparse-point-robot"]["comparisons"]} == {"Batch PEARL, the paper's numbers"}
 
 
 def test_a_run_says_the_same_in_every_experiment_that_shares_it():
@@ -205,6 +206,17 @@ def test_the_presets_of_the_comparisons_are_the_best_trials():
         preset = "compared-regularised" if row.endswith("regularised") else "compared"
         values = read_preset(one["algorithm"], preset, family)
         assert {name: values[name] for name in one["trial"]} == one["trial"], (family, row)
+
+
+def test_the_presets_for_data_like_the_paper_s_are_the_best_trials_on_it():
+    trials = json.loads((RESULTS / "tuning" / "tuned.json").read_text())
+    presets = {"FOCAL, dual form": "dual", "Batch PEARL, regularised": "tuned-regularised"}
+    for family, row in dict.fromkeys((one["family"], one["row"]) for one in trials):
+        own = [one for one in trials if (one["family"], one["row"]) == (family, row)]
+        one = max(own, key=lambda one: one["return"])
+        values = read_preset(one["algorithm"], presets.get(row, "tuned"), family)
+        # Presets have two digits of what a step beyond an edge of the grid came to.
+        assert {name: values[name] for name in one["trial"]} == pytest.approx(one["trial"], rel=0.02), (family, row)
 
 
 def test_no_result_names_a_folder_of_a_machine():

@@ -93,11 +93,7 @@ def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-<<<<<<< HEAD
-def resolve(job: Job, data: Path, runs: Path, device: str) -> tuple[Train, MetaConfig]:
-=======
-def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -> tuple[training.Train, MetaConfig]:
->>>>>>> 71a5b08 (The comparison on sparse-point-robot as the paper's data asks for it: choices of the trials, cloning, the dual form, and the paper's own numbers; rows may say their updates, studies may compute in half precision)
+def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -> tuple[Train, MetaConfig]:
     """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
     start, hyperparameters = starting.starting_point(Train(job.algorithm, data, runs, preset=job.preset))
     steps = job.steps or start.steps
