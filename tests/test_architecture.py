@@ -20,7 +20,8 @@ LOCAL_IMPORTS = {
     "learning/compiling.py:compile_traced": "the same",
     "learning/compiling.py:load": "the same: here it is imported while something else is read",
     "learning/devices.py:has_compiler": "the same, and torch has to be told a place for its programs before",
-    "runs/run.py:Run.forget_after": "tensorboardX is an extra, and a policy is loaded without it",
+    "runs/mirrors.py:need_wandb": "wandb is an extra, and a policy is loaded without it",
+    "runs/mirrors.py:tensorboard": "tensorboardX is an extra, and a policy is loaded without it",
 }
 
 

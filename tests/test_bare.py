@@ -102,6 +102,8 @@ def test_it_trains_on_a_table(python, tmp_path):
     omrl(python, tmp_path, f"data import --from csv log.csv data {told}")
     omrl(python, tmp_path, f"train focal --data data --out run {SMALL}")
     assert "action error" in omrl(python, tmp_path, "evaluate run")
+    sentence = "needs matplotlib: pip install 'omrl[plot]'."
+    assert sentence in omrl(python, tmp_path, "report run --out report", code=2)
 
 
 @pytest.mark.parametrize(

@@ -573,3 +573,46 @@ def test_training_needs_no_tensorboard(data, tmp_path, monkeypatch):
     train(data, tmp_path / "run", steps=4)
     assert not (tmp_path / "run" / "events").exists()
     assert len(metrics(tmp_path / "run")) > 5
+
+
+# -- Weights & Biases --------------------------------------------------------------------------------------------------
+
+
+def told(path):
+    """Values by name and update in a file of a run that was not sent: a log of records in blocks of 32 KB."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, record, found = path.read_bytes(), 7, b"", {}
+    while at + 7 <= len(data):
+        if (room := 32_768 - at % 32_768) < 7:
+            at += room
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        record, at = record + data[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            history = wandb_internal_pb2.Record.FromString(record).history
+            values = {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in history.item}
+            found |= {(n, values["update"]): v for n, v in values.items() if n[0] != "_" and n != "update"}
+            record = b""
+    return found
+
+
+def test_weights_and_biases_is_told_the_metrics(windy, tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    train(windy, tmp_path / "run", seed=3, eval_every=6, wandb="windy")
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    wanted = {
+        (f"{row['name']}/seed-{row['seed']}", int(row["step"])): float(row["value"])
+        for row in metrics(tmp_path / "run")
+    }
+    assert told(file) == pytest.approx(wanted, rel=1e-4) and len(wanted) > 20
+    assert {step for name, step in wanted if name == "return/seed-3"} == {6, 12}
+
+
+def test_without_weights_and_biases_the_missing_extra_is_named(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(OmrlError, match=r"--wandb needs wandb: pip install 'omrl\[wandb\]'"):
+        train(data, tmp_path / "run", steps=4, wandb="project")
+    assert not (tmp_path / "run").exists()

@@ -52,6 +52,8 @@ class Train:
     """Read rows from disk while training, as is done anyway where they do not fit into memory."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    wandb: str | None = None
+    """Project of Weights & Biases to tell the metrics (needs `omrl[wandb]`); WANDB_MODE=offline keeps them here."""
     force: bool = False
     """Replace a run that is there."""
     dry_run: bool = False

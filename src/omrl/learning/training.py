@@ -30,6 +30,7 @@ from omrl.learning.looks import Looks
 from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
 from omrl.learning.stages import learn_stages, of_tasks
 from omrl.runs.config import CONFIG, Batches, RunConfig
+from omrl.runs.mirrors import need_wandb
 from omrl.runs.model import Model
 from omrl.runs.names import Column, Columns
 from omrl.runs.run import RUN, Run
@@ -45,6 +46,8 @@ SATURATED_SHARE = 0.5
 def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     """Train, or go on with training."""
     out = _checked_out(args)
+    if args.wandb is not None:
+        need_wandb()  # said before the hours, not after
     dataset = MetaDataset.open(args.data)
     level = dataset.level(args.level or "mixed")
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
@@ -83,6 +86,8 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     with folders.only_writer(out), limited_threads(args.threads or threads):
         folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
         training = Training(folder, rows, device, unseen, mode)
+        if args.wandb is not None:
+            folder.watch(args.wandb)
         training.prepare(rows, dataset.manifest.varies, args.log_every)
         training.learn(args.log_every, args.save_every, args.eval_every)
     return folder

@@ -37,6 +37,7 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
+from omrl.runs.mirrors import Mirror, WeightsAndBiases, tensorboard
 from omrl.runs.records import (
     METRICS,
     Curve,
@@ -75,7 +76,7 @@ class Run:
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
-        self._events: Any = None
+        self._mirrors: list[Mirror] = []
         self._metrics_there = 0
         """Rows of metrics."""
 
@@ -235,17 +236,23 @@ class Run:
                     (step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed, first)
                 )
                 self._metrics_there += len(per_seed)
-        if self._events is not None:
-            for name, per_seed in values.items():
-                for seed, value in enumerate(per_seed, first):
-                    if math.isfinite(value):  # of others it writes a line to the log
-                        self._events.add_scalar(f"{name}/seed-{seed}", value, step)
+        finite = {
+            f"{name}/seed-{seed}": value
+            for name, per_seed in values.items()
+            for seed, value in enumerate(per_seed, first)
+            if math.isfinite(value)
+        }
+        for mirror in self._mirrors:
+            mirror.add(step, finite)
+
+    def watch(self, project: str) -> None:
+        """Tell a project of Weights & Biases, too, what is logged from here on."""
+        self._mirrors.append(WeightsAndBiases(project, self.folder, asdict(self.config)))
 
     def close(self) -> None:
-        """Write out what TensorBoard has not got yet."""
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        """Write out what TensorBoard and others have not got yet."""
+        while self._mirrors:
+            self._mirrors.pop().close()
 
     def forget_after(self, step: int) -> None:
         """Drop metrics that an interrupted run logged after its last checkpoint: they will be logged again.
@@ -256,13 +263,7 @@ class Run:
         for left in (*own, *(self.folder / "checkpoints").glob(".*.tmp")):
             left.unlink(missing_ok=True)
         self._drop_old_checkpoints()
-        try:
-            from tensorboardX import SummaryWriter  # an extra, and slow to import: for training alone
-        except ImportError:
-            self._events = None
-        else:
-            events = self.folder / "events"
-            self._events = SummaryWriter(str(events), purge_step=step + 1 if events.exists() else None)
+        self._mirrors = tensorboard(self.folder / "events", step)
         path = self.folder / "metrics.csv"
         if path.exists():
             rows = [row for row in whole_metrics(path) if int(row[0]) <= step]
