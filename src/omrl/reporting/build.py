@@ -6,6 +6,7 @@ import datetime
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omrl.data.findings import column_facts, findings
 from omrl.drawing import runs as figures
 from omrl.drawing.style import Drawn, finish, style
 from omrl.families import FAMILIES
+from omrl.families.batched import usable_cores
 from omrl.progress import Meter
 from omrl.reporting import tables
 from omrl.reporting.gather import RunFacts
@@ -60,11 +62,13 @@ def build(
     drawings = folder / "figures"
     names = Names()
     with Meter("report", 2 * len(runs) + 1) as meter, style():
+        meter.update(meter.done, "embedding and rolling out")
         probes = []
-        for facts in runs:
-            meter.update(meter.done, f"embedding and rolling out {facts.name}")
-            probes.append(probe(facts, trust, color))
-            meter.update(meter.done + 1)
+        # Most of it is t-SNE, which leaves all cores but one idle.
+        with ThreadPoolExecutor(min(len(runs), usable_cores())) as pool:
+            for seen in pool.map(lambda facts: probe(facts, trust, color), runs):
+                probes.append(seen)
+                meter.update(meter.done + 1)
         content = Content(
             runs=runs,
             probes=probes,
