@@ -44,7 +44,7 @@ from omrl.studies.judging import (
 )
 from omrl.studies.listing import COLUMNS, overview
 from omrl.studies.planning import Source, jobs, minutes, plan, updates
-from omrl.studies.running import make_data, resolve, train, train_all
+from omrl.studies.running import made, make_data, resolve, train
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = [
@@ -391,23 +391,26 @@ def robots(tmp_path_factory):
     if not (POLICIES / "point-robot-wind").is_dir():
         pytest.skip("there are no policies")
     root = tmp_path_factory.mktemp("data")
-    make_data(Source("point-robot-wind", tasks=10, episodes=2), root, POLICIES, "cpu")
+    source = Source("point-robot-wind", tasks=10, episodes=2)
+    make_data(source, root / source.folder, POLICIES / "point-robot-wind", "cpu")
     return root
 
 
 def test_data_that_is_there_is_taken_and_other_data_refused(robots, capsys):
     source = Source("point-robot-wind", tasks=10, episodes=2)
-    assert make_data(source, robots, POLICIES, "cpu") == robots / "small" / "point-robot-wind"
+    folder = robots / "small" / "point-robot-wind"
+    assert made(source, folder) and not made(source, robots / "elsewhere")
     assert capsys.readouterr().out == ""
     with pytest.raises(OmrlError, match="does not hold 9 tasks of point-robot-wind"):
-        make_data(replace(source, tasks=9), robots, POLICIES, "cpu")
+        made(replace(source, tasks=9), folder)
 
 
 def test_data_of_a_split_has_its_tasks_alone(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("omrl.studies.running.collect", lambda family, out, **options: asked.append((out, options)))
     for split, folder in (("paper", "walker-2d-params"), ("large", "walker-2d-params-large")):
-        assert make_data(Source("walker-2d-params", split), tmp_path, POLICIES, "cpu") == tmp_path / folder
+        source = Source("walker-2d-params", split)
+        make_data(source, tmp_path / source.folder, POLICIES / "walker-2d-params", "cpu")
         assert asked[-1][0] == tmp_path / folder and asked[-1][1]["split"] == split
 
 
@@ -555,8 +558,8 @@ def test_runs_trained_at_once_are_those_trained_one_after_the_other(tiny, robots
     apart, together_ = (execute_tiny("two", tmp_path / name, robots, at_once=n) for name, n in (("a", 1), ("b", 2)))
     assert apart == together_
     printed = capsys.readouterr().out
-    assert "FOCAL on point-robot-wind: trained and tested" in printed and "1/2" in printed
-    logs = sorted((tmp_path / "b" / "runs").glob("*.log"))
+    assert "FOCAL on point-robot-wind: done in " in printed and "1/6" in printed
+    logs = sorted((tmp_path / "b" / "progress" / "logs").glob("train-*.log"))
     assert len(logs) == 2 and all("training" in log.read_text() for log in logs)
     with pytest.raises(OmrlError, match="--at-once must be at least 1"):
         execute_tiny("two", tmp_path / "a", robots, at_once=0)
@@ -576,13 +579,13 @@ def test_all_experiments_share_their_runs(tiny, robots, tmp_path, capsys, monkey
     results = execute(PaperRun(name="all", scale="small", device="cpu", data=robots, policies=POLICIES, out=tmp_path))
     assert [one["experiment"] for one in results] == ["first", "second"]
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 2
-    assert "2/2" in capsys.readouterr().out
+    assert "7/7" in capsys.readouterr().out
     for name in ("first", "second"):
         assert json.loads((tmp_path / name / "results.json").read_text())["experiment"] == name
 
 
 @pytest.mark.thorough
-def test_where_a_run_fails_the_experiments_without_it_are_finished(tiny, robots, tmp_path, monkeypatch):
+def test_where_a_run_fails_the_experiments_without_it_are_finished(tiny, robots, tmp_path, monkeypatch, capsys):
     from omrl.studies import execute, running
 
     monkeypatch.setattr("omrl.studies.execute._page", lambda *_: {})
@@ -591,30 +594,16 @@ def test_where_a_run_fails_the_experiments_without_it_are_finished(tiny, robots,
     second = replace(whole, name="second", rows=whole.rows[1:2], claims=())
     two = replace(read_study(), experiments={"first": first, "second": second})
     monkeypatch.setattr("omrl.studies.execute.read_study", lambda _: two)
-    honest = running.train_all
+    honest = running.train_unit
 
-    def one_fails(runs, total, at_once):
-        good, bad = list(runs)
-        honest([good], 1, 1)
-        return {bad[1].out: bad[0]}
+    def one_fails(train_args, hyperparameters):
+        if train_args["algorithm"] == "batch-pearl":
+            raise RuntimeError("no luck")
+        honest(train_args, hyperparameters)
 
-    monkeypatch.setattr(running, "train_all", one_fails)
-    with pytest.raises(OmrlError, match="1 of 2 runs failed: Batch PEARL on point-robot-wind"):
+    monkeypatch.setattr(running, "train_unit", one_fails)
+    message = r"1 of 7 units failed: Batch PEARL on point-robot-wind \(RuntimeError: no luck\)"
+    with pytest.raises(OmrlError, match=message):
         execute.execute(PaperRun(name="all", scale="small", device="cpu", data=robots, policies=POLICIES, out=tmp_path))
+    assert 'raise RuntimeError("no luck")' in capsys.readouterr().err
     assert (tmp_path / "first" / "results.json").is_file() and not (tmp_path / "second").exists()
-
-
-def test_a_run_that_fails_beside_others_is_named_and_leaves_its_trace(robots, tmp_path, capsys):
-    data = robots / "small" / "point-robot-wind"
-    job = plan(get_experiment("comparison-point-robot-wind"), replace(get_scale("small"), **TINY))[0].job
-    args, hyperparameters = resolve(job, data, tmp_path, "cpu")
-    hyperparameters = replace(hyperparameters, batch_size=8, context_size=8, meta_batch=4)
-    bad = replace(args, out=tmp_path / "bad", level="no such level")
-    runs = [("the bad one", bad, hyperparameters), ("the good one", args, hyperparameters)]
-    assert train_all(runs, 2, 2) == {tmp_path / "bad": "the bad one"}
-    printed = capsys.readouterr().out
-    assert (
-        f"the bad one: failed, see {tmp_path / 'bad.log'}" in printed and "the good one: trained and tested" in printed
-    )
-    assert "no such level" in (tmp_path / "bad.log").read_text()
-    assert (args.out / "scores.csv").is_file()

@@ -21,7 +21,7 @@ from omrl.commands.export import Export
 from omrl.commands.families import Families, Render
 from omrl.commands.quickstart import Quickstart
 from omrl.commands.report import Report
-from omrl.commands.study import Paper, PaperList, Study, StudyList
+from omrl.commands.study import Paper, PaperList, PaperStatus, Status, Study, StudyList
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
@@ -88,8 +88,9 @@ def run(command: Command) -> None:
         case Data():
             import_module("omrl.data.command").run(command.command)
         case Paper() | Study():
-            listed = isinstance(command.command, PaperList | StudyList)
-            import_module(f"omrl.studies.{'listing' if listed else 'command'}").run(command.command)
+            quick = {PaperList: "listing", StudyList: "listing", Status: "status", PaperStatus: "status"}
+            work = quick.get(type(command.command), "command")
+            import_module(f"omrl.studies.{work}").run(command.command)
         case _:
             import_module(WORK[type(command)]).run(command)
 

@@ -39,7 +39,13 @@ class Running:
     device: str = "auto"
     """auto, cpu or cuda."""
     at_once: int = 1
-    """Runs that are trained and tested at the same time, each in its own process: a large GPU has room for some."""
+    """Units of work at the same time, each in its own process: a large GPU has room for some. On Ray: on each GPU."""
+    on: str = "local"
+    """`local`; `ray` is the cluster at RAY_ADDRESS or one on this machine, ray://HOST:PORT or HOST:PORT another."""
+    threads: int | None = None
+    """Threads of each unit on a CPU, which decide the last bits of results; the cores by `--at-once`, on Ray 1."""
+    storage: Path | None = None
+    """A folder that all nodes of the cluster see, with data and results in it; without, files are sent to and fro."""
     half: bool = False
     """Networks compute in bfloat16 while they learn: faster on a GPU."""
     data: Path = Path("data")
@@ -82,7 +88,19 @@ class StudyRun(Running):
     """Algorithms that the study names as module:Class and whose code may run."""
 
 
-StudyCommand = Annotated[StudyList, subcommand("list")] | Annotated[StudyRun, subcommand("run")]
+@dataclass(frozen=True)
+class Status:
+    """How far a study is that runs, or ran."""
+
+    out: Positional[Path] = Path("study")
+    """Its folder: the one of --out."""
+
+
+StudyCommand = (
+    Annotated[StudyList, subcommand("list")]
+    | Annotated[StudyRun, subcommand("run")]
+    | Annotated[Status, subcommand("status")]
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +110,19 @@ class Study:
     command: StudyCommand
 
 
-PaperCommand = Annotated[PaperList, subcommand("list")] | Annotated[PaperRun, subcommand("run")]
+@dataclass(frozen=True)
+class PaperStatus(Status):
+    """How far the paper's experiments are."""
+
+    out: Positional[Path] = Path("paper")
+    """Their folder: the one of --out."""
+
+
+PaperCommand = (
+    Annotated[PaperList, subcommand("list")]
+    | Annotated[PaperRun, subcommand("run")]
+    | Annotated[PaperStatus, subcommand("status")]
+)
 
 
 @dataclass(frozen=True)

@@ -257,6 +257,10 @@ def _remove(path: Path) -> None:
 # -- one writer at a time ----------------------------------------------------------------------------------------------
 
 
+class BeingWritten(OmrlError):
+    """Another process holds a folder's lock: it may help to wait."""
+
+
 @contextmanager
 def only_writer(folder: Path, lock: str = LOCK) -> Iterator[None]:
     """Hold a folder's lock; while another process does, say which. The system frees it when its holder dies."""
@@ -284,7 +288,7 @@ def _lock(folder: Path, opened: int, lock: str) -> int:
         except BlockingIOError:
             who = os.read(held, 200).decode(errors="replace") or "another process"
             os.close(held)
-            raise OmrlError(f"{folder} is being written by {who}; wait until it has ended.") from None
+            raise BeingWritten(f"{folder} is being written by {who}; wait until it has ended.") from None
         except OSError:  # some file systems of clusters have no locks, and are no reason not to work there
             return held
         # The one who held it may have removed the file after it was opened here.

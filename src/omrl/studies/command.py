@@ -12,12 +12,13 @@ from omrl.commands.study import PaperRun, StudyRun
 from omrl.evaluation.stats import Estimate
 from omrl.studies.execute import execute
 from omrl.studies.tabulating import found
+from omrl.units.place import stored
 
 
 def run(args: PaperRun | StudyRun) -> None:
     """The command."""
     for results in execute(args):
-        print_results(results, args.out / results["experiment"])
+        print_results(results, stored(args.out, args.storage) / results["experiment"])
 
 
 def print_results(results: dict[str, Any], folder: Path) -> None:

@@ -130,6 +130,11 @@ class Experiment:
                 if name not in there:
                     raise OmrlError(f"{self.name} names a {what} {name!r}, which does not exist.")
 
+    @property
+    def tells_tasks_apart(self) -> bool:
+        """Whether it asks how well the training tasks are told apart."""
+        return "embedding" in self.tables or any(claim.metric == "identification" for claim in self.claims)
+
 
 @settings
 class Scale:

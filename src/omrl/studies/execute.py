@@ -8,12 +8,14 @@ OUT/NAME/report          the page on its runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from omrl.commands.study import ALL, PaperRun, StudyRun
 from omrl.drawing import studies as drawing
@@ -27,9 +29,14 @@ from omrl.storage import folders
 from omrl.storage.files import harmless, read_json, write_json, write_rows
 from omrl.studies import RESULTS, running
 from omrl.studies import tabulating as tables
-from omrl.studies.definitions import Experiment, Scale, read_study
+from omrl.studies.cutting import BOARD, Cut, Places
+from omrl.studies.definitions import Experiment, read_study
 from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, way
-from omrl.studies.planning import Cell, Job, jobs, plan
+from omrl.studies.planning import Cell, Job, plan
+from omrl.units.board import Board
+from omrl.units.local import Inline
+from omrl.units.place import check, executor, given, stored
+from omrl.units.schedule import raise_failures, run_all
 
 CURVES = ("return", "q")
 # What a row takes over from the summary of its run.
@@ -45,35 +52,84 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
     study.check_trusted(args.trust)
     chosen = list(study.experiments.values()) if args.name == ALL else [study.get(args.name)]
     scale = study.scales[args.scale]
-    for name in ("seeds", "at_once"):
+    for name in ("seeds", "at_once", "threads"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise OmrlError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
+    check(args.on, args.at_once, args.storage)
     if scale.note:
         print(f"note: {scale.note}")
-    planned = [(experiment, plan(experiment, scale, args.seeds)) for experiment in chosen]
-    runs, failed = _train_all([cell for _, cells in planned for cell in cells], args)
-    whole = [pair for pair in planned if not any(runs[cell.job] in failed for cell in pair[1])]
-    results = [_finish(experiment, cells, runs, scale, args) for experiment, cells in whole]
-    if failed:
-        raise OmrlError(f"{len(failed)} of {len(set(runs.values()))} runs failed: {', '.join(failed.values())}.")
+    places = Places(
+        stored(args.out, args.storage).absolute(),
+        stored(args.data, args.storage).absolute(),
+        args.policies.absolute(),
+    )
+    command = "omrl paper run" if args.file is None else f"omrl study run {args.file}"
+    options = {"command": command, "trust": list(args.trust)}
+    planned = [(one, plan(one, scale, args.seeds)) for one in map(_with_whole_paths, chosen)]
+    folders.claim(places.progress, BOARD)
+    with folders.only_writer(places.progress), executor(args.on, args.at_once, args.storage) as doing:
+        alone = isinstance(doing, Inline)
+        means = given(doing, args.on, args.at_once, args.threads, args.device)
+        cut = Cut(
+            planned, (args.scale, scale), study.around.get(args.scale, 0.0), places, means, options, args.half, alone
+        )
+        title = f"{command.removeprefix('omrl ').removesuffix(' run')} {args.name}, {args.scale} scale"
+        with Board(title, cut.units, places.progress, cut.links, alone).shown() as board:
+            ended = run_all(cut.units, cut.prepare, doing, board, cut.split)
+    whole = [experiment for experiment in chosen if ended[f"draw {experiment.name}"].status == "done"]
+    results = [read_json(places.out / experiment.name / RESULTS.key) for experiment in whole]
+    raise_failures(cut.units, ended)
     return results
 
 
+def _with_whole_paths(experiment: Experiment) -> Experiment:
+    """With data of one's own under absolute paths: units are done in other folders than this one."""
+    found = (replace(one, path=str(Path(one.path).absolute())) if one.path else one for one in experiment.data)
+    return replace(experiment, data=tuple(found))
+
+
+def draw_unit(
+    experiment: Mapping[str, Any],
+    cells: Sequence[tuple[int, int, Mapping[str, Any]]],
+    runs: Sequence[str],
+    scale: str,
+    out: str,
+    note: str,
+    device: str,
+    command: str,
+    trust: Sequence[str],
+) -> None:
+    """Draw, judge and write what an experiment found, from tested runs in the order of its cells."""
+    own = TypeAdapter(Experiment).validate_json(json.dumps(experiment))
+    planned = [Cell(own.data[data], own.rows[row], Job.of(job)) for data, row, job in cells]
+    found = {cell.job: Path(run) for cell, run in zip(planned, runs, strict=True)}
+    _finish(own, planned, found, Path(out), Drawing(scale, note, device, f"{command} {own.name}", trust))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is said of an experiment beside its numbers, and how it is looked at."""
+
+    scale: str
+    note: str
+    device: str
+    command: str
+    trust: Sequence[str]
+
+
 def _finish(
-    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], scale: Scale, args: PaperRun | StudyRun
+    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], folder: Path, how: Drawing
 ) -> dict[str, Any]:
-    """Test what is not tested yet, draw, judge and write."""
-    folder = folders.place(args.out / experiment.name)
+    """Draw, judge and write."""
+    folder = folders.place(folder)
     _claim(folder, experiment)
-    runs = {cell.job: runs[cell.job] for cell in cells}
-    outcomes = _test_all(experiment, cells, runs, args)
+    outcomes = _test_all(experiment, cells, runs, how)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    command = "omrl paper run" if args.file is None else f"omrl study run {args.file}"
-    embeddings = _page(experiment, outcomes, folder / "report", f"{command} {experiment.name}", args.trust)
-    rows = [_row(outcome, args.out) for outcome in outcomes]
+    embeddings = _page(experiment, outcomes, folder / "report", how.command, how.trust)
+    rows = [_row(outcome) for outcome in outcomes]
     judged = judge(experiment.claims, [_scored(outcome) for outcome in outcomes])
-    figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", scale.note)
+    figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", how.note)
     made = tables.make_all(experiment, rows, judged)
     for table in made:
         table.write(folder / "tables")
@@ -82,8 +138,8 @@ def _finish(
         "experiment": experiment.name,
         "paper": experiment.paper,
         "title": experiment.title,
-        "scale": args.scale,
-        "note": scale.note,
+        "scale": how.scale,
+        "note": how.note,
         "rows": rows,
         "claims": judged,
         "figures": figures,
@@ -99,33 +155,12 @@ def _claim(folder: Path, experiment: Experiment) -> None:
     folders.claim(folder, RESULTS, known=results.is_file() and read_json(results).get("experiment") == experiment.name)
 
 
-# -- what is missing ---------------------------------------------------------------------------------------------------
+# -- what was found ----------------------------------------------------------------------------------------------------
 
 
-def _train_all(cells: Sequence[Cell], args: PaperRun | StudyRun) -> tuple[dict[Job, Path], dict[Path, str]]:
-    """The folder of every run, trained; and which of them failed, by their labels."""
-    wanted, found = jobs(cells), {}
-
-    def ready() -> Iterator[running.Resolved]:
-        """One data set after the other: where runs have processes of their own, they train while the next is made."""
-        for source in dict.fromkeys(job.source for job in wanted):
-            data = running.make_data(source, args.data, args.policies, args.device)
-            for job in (job for job in wanted if job.source == source):
-                labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
-                resolved = running.resolve(job, data, args.out / "runs", args.device, args.half)
-                found[job] = resolved[0].out
-                yield "; ".join(labels), *resolved
-
-    failed = running.train_all(ready(), len(wanted), args.at_once)
-    return found, failed
-
-
-def _test_all(
-    experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], args: PaperRun | StudyRun
-) -> list[Outcome]:
+def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, Path], how: Drawing) -> list[Outcome]:
     """What every row reached; runs were tested as `omrl evaluate` does by itself, which is what their pages show."""
     wanted = {claim.metric for claim in experiment.claims}
-    told_apart = "identification" in wanted or "embedding" in experiment.tables
     folders = list(dict.fromkeys(runs.values()))
     facts_of = {facts.run.folder: facts for facts in gather(folders)}
     outcomes = []
@@ -134,12 +169,12 @@ def _test_all(
         facts = facts_of[folder]
         level = cell.row.context_level
         summary, raw = running.tested(
-            folder, facts.step, args.device, args.trust, context_level=level if level != facts.config.level else None
+            folder, facts.step, how.device, how.trust, context_level=level if level != facts.config.level else None
         )
         metrics, tasks, returns = _measured(summary, raw)
         metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
-        if told_apart:
-            _, logged = running.tested(folder, facts.step, args.device, args.trust, protocol="logged", split="train")
+        if experiment.tells_tasks_apart:
+            _, logged = running.tested(folder, facts.step, how.device, how.trust, protocol="logged", split="train")
             metrics["identification"] = _read_logged(logged)["identification"]
         if "q_growth" in wanted:
             metrics["q_growth"] = q_growth(facts.curves["q"])
@@ -211,13 +246,13 @@ def _main(outcome: Outcome) -> dict[str, Any]:
     return {"mean": outcome.summary["action_error"], "iqm": None, "normalised": None}
 
 
-def _row(outcome: Outcome, out: Path) -> dict[str, Any]:
+def _row(outcome: Outcome) -> dict[str, Any]:
     """A row as JSON; metrics are one value per seed."""
     config, summary = outcome.facts.config, outcome.summary
     row = {
         "data": outcome.cell.title,
         "row": outcome.cell.row.label,
-        "run": str(outcome.run.relative_to(out)),
+        "run": f"runs/{outcome.run.name}",
         "family": config.family,
         "algorithm": config.algorithm,
         "preset": config.preset,

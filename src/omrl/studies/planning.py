@@ -53,6 +53,12 @@ class Job:
     log_every: int
     eval_every: int | None
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Job:
+        """From JSON."""
+        source, changes = Source(**values["source"]), _frozen(dict(values["changes"]))
+        return cls(**{**values, "source": source, "changes": changes})
+
 
 @dataclass(frozen=True)
 class Cell:

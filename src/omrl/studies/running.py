@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import traceback
-from collections.abc import Collection, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import MetaConfig
 from omrl.behaviour.collect import collect
 from omrl.commands.evaluate import Evaluate
@@ -30,15 +25,13 @@ from omrl.data.manifest import MANIFEST
 from omrl.errors import OmrlError
 from omrl.evaluation.testing import evaluate, file_name
 from omrl.families import get_family
-from omrl.families.batched import usable_cores
 from omrl.learning import starting, training
-from omrl.progress import Meter
 from omrl.runs.config import CONFIG
+from omrl.runs.joining import join
 from omrl.runs.run import Run
-from omrl.schema import changed
+from omrl.schema import changed, read
 from omrl.storage import folders
 from omrl.studies.planning import Job, Source
-from omrl.words import counted
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
 SAVES, LOOKS = 5, 20
@@ -47,16 +40,19 @@ SAVES, LOOKS = 5, 20
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
-    """The folder of a meta-dataset; one that is not there is made, from published policies where there are any."""
+def made(source: Source, folder: Path) -> bool:
+    """Whether a meta-dataset is there, which has to be the one that is meant."""
     if source.family is None:
-        folder = Path(source.path or "")
-        MetaDataset.open(folder)  # it is there
-        return folder
-    folder = root / source.folder
-    if (folder / MANIFEST).is_file():
-        _check(source, MetaDataset.open(folder), folder)
-        return folder
+        MetaDataset.open(folder)
+        return True
+    if not (folder / MANIFEST).is_file():
+        return False
+    _check(source, MetaDataset.open(folder), folder)
+    return True
+
+
+def make_data(source: Source, folder: Path, policies: Path | None, device: str) -> None:
+    """Make a meta-dataset, from the published policies of its family where there are any."""
     print(f"making {folder}", flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"tasks": source.tasks, "episodes": source.episodes, "device": device}
@@ -64,12 +60,12 @@ def make_data(source: Source, root: Path, policies: Path, device: str) -> Path:
         options["split"] = source.split
     if source.action_std is not None:
         options["action_std"] = source.action_std
-    if (policies / source.family).is_dir():
-        options |= {"from_policies": True, "policies": policies}
+    if policies is not None:
+        options |= {"from_policies": True, "policies": policies.parent}
     else:
-        print(f"There is no {policies / source.family}, so that one agent per task is trained for it.", flush=True)
+        print(f"There are no policies of {source.family}, so that one agent per task is trained for it.", flush=True)
+    assert source.family is not None
     collect(source.family, folder, **options)
-    return folder
 
 
 def _check(source: Source, dataset: MetaDataset, folder: Path) -> None:
@@ -119,15 +115,21 @@ def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -
     return replace(args, out=runs / name), hyperparameters
 
 
+def trained(args: Train) -> bool:
+    """Whether a run is at its end; one whose data lies elsewhere now is told so."""
+    if not (args.out / CONFIG).is_file():
+        return False
+    run = Run.open(args.out)
+    with folders.only_writer(args.out):
+        run.move_data(args.data)  # the folder's name says that its rows are the same
+    return run.step >= args.steps
+
+
 def train(args: Train, hyperparameters: MetaConfig) -> None:
     """Train, go on, or leave alone what is finished."""
-    if (args.out / CONFIG).is_file():
-        run = Run.open(args.out)
-        with folders.only_writer(args.out):
-            run.move_data(args.data)  # the folder's name says that its rows are the same
-        if run.step >= args.steps:
-            print(f"{args.out} is trained", flush=True)
-            return
+    if trained(args):
+        print(f"{args.out} is trained", flush=True)
+        return
     print(f"training {args.out}", flush=True)
     try:
         starting.run(args, hyperparameters)
@@ -135,81 +137,47 @@ def train(args: Train, hyperparameters: MetaConfig) -> None:
         print(f"warning: {error}", flush=True)
 
 
-Resolved = tuple[str, Train, MetaConfig]
-"""A run to train: its label, arguments and hyperparameters."""
-
-
-def train_all(runs: Iterable[Resolved], total: int, at_once: int) -> dict[Path, str]:
-    """Train and test runs as they come; several at once have processes of their own, with one bar for all of them.
-
-    What such a process says is in a file beside the run's folder. Where one fails, the others go on: those that did are
-    returned, by folder and label.
-    """
-    if at_once == 1:
-        for number, (label, args, hyperparameters) in enumerate(runs, 1):
-            print(f"\n{number}/{total}  {label}", flush=True)
-            train(args, hyperparameters)
-            tested(args.out, args.steps, args.device, trust=(args.algorithm,))
-        return {}
-
-    ended: list[str] = []
-    failed: dict[Path, str] = {}
-
-    def report(label: str, args: Train, done: Future[None]) -> None:
-        ended.append(label)
-        if done.cancelled() or done.exception():
-            failed[args.out] = label
-        outcome = f"failed, see {log_file(args)}" if args.out in failed else "trained and tested"
-        print(f"{len(ended)}/{total}  {label}: {outcome}", flush=True)
-        meter.update(len(ended))
-
-    # A process that has used CUDA cannot be forked.
-    with (
-        Meter(f"{counted(total, 'run')}, {at_once} at once", total) as meter,
-        ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as pool,
-    ):
-        try:
-            for label, args, hyperparameters in runs:
-                try:
-                    begun = pool.submit(_train_apart, args, hyperparameters, at_once)
-                except BrokenProcessPool:  # the system ended one of them, say for its memory, and with it the pool
-                    failed[args.out] = label
-                else:
-                    begun.add_done_callback(partial(report, label, args))
-        except BaseException:  # the next data set cannot be made: what has not begun need not
-            pool.shutdown(cancel_futures=True)
-            raise
-    return failed
-
-
-def log_file(args: Train) -> Path:
-    """What a run in its own process says."""
-    return args.out.with_suffix(".log")
-
-
-def _train_apart(args: Train, hyperparameters: MetaConfig, at_once: int) -> None:
-    # More threads than cores make each other wait.
-    args = replace(args, threads=args.threads or max(1, usable_cores() // at_once))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with log_file(args).open("a") as log, redirect_stdout(log), redirect_stderr(log):
-        try:
-            train(args, hyperparameters)
-            tested(args.out, args.steps, args.device, trust=(args.algorithm,))
-        except BaseException:
-            traceback.print_exc()
-            raise
-
-
 def tested(
     run: Path, updates: int, device: str, trust: Collection[str] = (), **options: Any
 ) -> tuple[dict[str, Any], Path]:
     """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
+    kept, raw, options = kept_test(run, updates, **options)
+    if kept is not None:
+        return kept, raw
+    print(f"testing {run}{''.join(f', {key} {value}' for key, value in options.items() if value)}", flush=True)
+    return evaluate(run, device=device, trust=tuple(trust), **options), raw
+
+
+def kept_test(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any] | None, Path, dict[str, Any]]:
+    """What a test found, if it was made; where its raw rows are, and how it is asked for."""
     if Run.open(run).config.family is None:
         options["protocol"] = "logged"  # there is no simulator
     raw = run / file_name(Evaluate(run, **options))
     there = raw.is_file() and not Run.open(run).scores_changed(raw.stem)
     kept = Run.open(run).summary(raw.stem) if there else {}
-    if kept.get("updates") == updates:
-        return kept, raw
-    print(f"testing {run}{''.join(f', {key} {value}' for key, value in options.items() if value)}", flush=True)
-    return evaluate(run, device=device, trust=tuple(trust), **options), raw
+    return (kept if kept.get("updates") == updates else None), raw, options
+
+
+# -- units -------------------------------------------------------------------------------------------------------------
+
+
+def data_unit(source: Mapping[str, Any], folder: str, policies: str | None, device: str) -> None:
+    """Make a meta-dataset."""
+    make_data(Source(**source), Path(folder), Path(policies) if policies else None, device)
+
+
+def train_unit(train_args: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> None:
+    """Train a population."""
+    paths = {name: Path(train_args[name]) for name in ("data", "out")}
+    args = Train(**{**train_args, **paths})
+    train(args, read(get_algorithm(args.algorithm).Config, hyperparameters, args.out))
+
+
+def join_unit(parts: Sequence[str], out: str) -> None:
+    """Make one run of parts of it."""
+    join([Path(part) for part in parts], Path(out))
+
+
+def test_unit(run: str, device: str, trust: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Test a run by a protocol."""
+    tested(Path(run), Run.open(Path(run)).step, device, trust, **options)

@@ -1,0 +1,291 @@
+"""Units of work: their order, what becomes of those that fail, are lost or do not fit, and how files travel."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from omrl.errors import OmrlError
+from omrl.units import place
+from omrl.units.board import Board, page, print_status
+from omrl.units.local import Inline, Processes
+from omrl.units.schedule import Event, chains, raise_failures, run_all
+from omrl.units.transfer import Changes, Message, Places, receive, sha256, tree
+from omrl.units.unit import Outcome, Plan, Unit, Work, perform
+
+
+class Made:
+    """An executor whose units end as a test says, in the order of their start."""
+
+    def __init__(self, room=1, endings=None):
+        self.room, self.endings = room, {name: list(some) for name, some in (endings or {}).items()}
+        self.started, self.running = [], []
+
+    def has_room(self):
+        return len(self.running) < self.room
+
+    def start(self, unit, work):
+        self.started.append(unit.name)
+        self.running.append(unit.name)
+
+    def wait(self):
+        name = self.running.pop(0)
+        left = self.endings.get(name)
+        return [Event("ended", name, "a", outcome=left.pop(0) if left else Outcome("done"))]
+
+    def nodes(self):
+        return {"a": ""}
+
+    def close(self):
+        pass
+
+
+def work(unit):
+    return Work("sleep", {"seconds": 0.0})
+
+
+def run(units, executor, split=None, prepare=work):
+    return run_all(units, prepare, executor, Board("test", units), split)
+
+
+def test_the_longest_chain_is_that_of_all_paths():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        units = []
+        for i in range(8):
+            after = tuple(str(j) for j in range(i) if rng.random() < 0.3)
+            units.append(Unit(str(i), "sleep", "", after, seconds=float(rng.random())))
+        found = chains(units)
+        for unit in units:
+            # Every path through the units that begins here, by hand.
+            best = 0.0
+            for size in range(1, 9):
+                for path in itertools.combinations(range(8), size):
+                    steps = [units[i] for i in path]
+                    linked = all(one.name in other.after for one, other in itertools.pairwise(steps))
+                    if steps[0] is unit and linked:
+                        best = max(best, sum(one.seconds for one in steps))
+            assert found[unit.name] == pytest.approx(best)
+    with pytest.raises(ValueError, match="wait for one another"):
+        chains([Unit("a", "sleep", "", ("b",)), Unit("b", "sleep", "", ("a",))])
+
+
+def test_units_wait_for_those_before_them_and_long_chains_go_first():
+    units = [
+        Unit("short", "sleep", "", seconds=1.0),
+        Unit("first", "sleep", "", seconds=0.5),
+        Unit("second", "sleep", "", ("first",), seconds=5.0),
+    ]
+    executor = Made()
+    assert {outcome.status for outcome in run(units, executor).values()} == {"done"}
+    assert executor.started == ["first", "second", "short"]
+
+
+def test_what_is_done_already_is_not_started():
+    executor = Made()
+    ended = run([Unit("a", "sleep", ""), Unit("b", "sleep", "", ("a",))], executor, prepare=lambda unit: None)
+    assert executor.started == [] and {one.status for one in ended.values()} == {"done"}
+
+
+def test_a_unit_that_is_lost_starts_again_and_one_that_is_always_lost_is_given_up():
+    units = [Unit("a", "sleep", "A"), Unit("b", "sleep", "B")]
+    executor = Made(endings={"a": [Outcome("lost")] * 3, "b": [Outcome("lost", error="killed")] * 99})
+    ended = run(units, executor)
+    assert executor.started.count("a") == 4 and ended["a"].status == "done"
+    assert executor.started.count("b") == 10 and ended["b"].status == "failed"
+    with pytest.raises(
+        OmrlError, match=r"1 of 2 units failed: B \(its process or machine was lost 10 times \(killed\)"
+    ):
+        raise_failures(units, ended)
+
+
+def test_a_failure_takes_those_with_it_that_need_it_and_is_named_with_its_trace(capsys):
+    units = [
+        Unit("a", "sleep", "A"),
+        Unit("b", "sleep", "B", ("a",)),
+        Unit("c", "sleep", "C", ("b",)),
+        Unit("d", "sleep", "D"),
+    ]
+    executor = Made(endings={"a": [Outcome("failed", error="KeyError: 'x'", trace="line 7")]})
+    ended = run(units, executor)
+    assert {name: one.status for name, one in ended.items()} == {
+        "a": "failed",
+        "b": "failed",
+        "c": "failed",
+        "d": "done",
+    }
+    assert sorted(executor.started) == ["a", "d"]
+    with pytest.raises(OmrlError, match=r"1 of 4 units failed: A \(KeyError: 'x'\)"):
+        raise_failures(units, ended)
+    assert "A:\nline 7" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_is_done_in_parts_once():
+    def split(unit):
+        if unit.kind == "join" or "part" in unit.name:
+            return []
+        parts = [Unit(f"{unit.name} part {i}", "sleep", "") for i in range(2)]
+        return [*parts, Unit(unit.name, "join", "", tuple(part.name for part in parts))]
+
+    units = [Unit("a", "sleep", ""), Unit("b", "sleep", "", ("a",))]
+    executor = Made(endings={"a": [Outcome("memory")]})
+    ended = run(units, executor, split)
+    assert executor.started == ["a", "a part 0", "a part 1", "a", "b"]
+    assert {one.status for one in ended.values()} == {"done"}
+    executor = Made(endings={"a": [Outcome("memory")], "a part 1": [Outcome("memory", error="none left")]})
+    ended = run(units, executor, split)
+    assert ended["b"].status == "failed" and ended["a part 1"].error == "none left"
+
+
+def test_a_node_that_is_refused_ends_it():
+    with pytest.raises(OmrlError, match="Node x has torch 1"):
+        run([Unit("a", "sleep", "")], Made(endings={"a": [Outcome("refused", error="Node x has torch 1.")]}))
+
+
+def test_outcomes_of_work_done_here(tmp_path):
+    assert perform(Work("sleep", {"seconds": 0.0})).status == "done"
+    failed = perform(Work("sleep", {"seconds": "x"}, log=str(tmp_path / "logs" / "a.log")))
+    assert failed.status == "failed" and failed.error.startswith("TypeError")
+    assert "sleep_unit" in failed.trace and failed.trace.splitlines()[-1] in (tmp_path / "logs" / "a.log").read_text()
+    mendable = perform(Work("join", {"parts": [str(tmp_path / "no")], "out": str(tmp_path / "out")}))
+    assert mendable.status == "failed" and "is not a run" in mendable.error and not mendable.trace
+
+
+def test_processes_do_what_this_one_does_and_outlive_one_that_is_killed():
+    units = [Unit(f"{i}", "sleep", f"{i}") for i in range(6)]
+    executor = Processes(2)
+    killed = []
+
+    def killing(unit):
+        if unit.name == "3" and not killed:
+            process = next(iter(executor._running.values()))[0]
+            os.kill(process.pid, signal.SIGKILL)
+            killed.append(process.pid)
+        return Work("sleep", {"seconds": 0.3})
+
+    try:
+        ended = run(units, executor, prepare=killing)
+        assert len(killed) == 1 and {one.status for one in ended.values()} == {"done"}
+        assert run([Unit("x", "sleep", "")], Inline())["x"].status == "done"
+    finally:
+        executor.close()
+
+
+def test_the_board_shows_each_state_and_escapes_what_units_say(tmp_path, capsys):
+    units = [Unit("a", "draw", "A <b>"), Unit("b", "sleep", "B"), Unit("c", "sleep", "C")]
+    with Board("title", units, tmp_path, {"a": "../a/index.html"}).shown() as board:
+        board.looked({"node one": "2 cores"})
+        board.told(Event("ended", "a", "node one", outcome=Outcome("done", seconds=2.0)))
+        board.told(Event("begun", "b", "node one"))
+        board.told(Event("said", "b", "node one", "<script>40 %"))
+        board.told(Event("ended", "c", outcome=Outcome("failed", error="no luck")))
+        text = page(board.state(), {"a": "../a/index.html"})
+    assert "<script>" not in text and "&lt;script&gt;40 %" in text
+    assert '<a href="../a/index.html">A &lt;b&gt;</a>' in text and 'http-equiv="refresh"' in text
+    assert "refresh" not in (tmp_path / "index.html").read_text()
+    print_status(tmp_path)
+    said = capsys.readouterr().out
+    assert "2 of 3 units (1 running, 1 done, 1 failed)" in said and "failed: C: no luck" in said
+
+
+def test_a_plan_is_what_was_written(tmp_path):
+    plan = Plan(
+        [Unit("a", "train", "A", threads=2, gpu=0.5, seconds=3.0), Unit("b", "test", "B", ("a",))], {"a": [[0, 1]]}
+    )
+    plan.write(tmp_path)
+    assert Plan.open(tmp_path) == plan
+    (tmp_path / "plan.json").write_text('{"schema": 1, "units": [{"name": 3}]}')
+    with pytest.raises(OmrlError, match="is not a plan of units"):
+        Plan.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("on", "at_once", "storage", "message"),
+    [
+        ("local", 0, None, "--at-once must be at least 1"),
+        ("local", 1, Path("x"), "needs --on ray"),
+        ("moon", 1, None, "--on is local, ray"),
+        ("ray", 1, Path("nowhere"), "There is no folder nowhere"),
+    ],
+)
+def test_places_that_make_no_sense(on, at_once, storage, message):
+    with pytest.raises(OmrlError, match=message):
+        place.check(on, at_once, storage)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def mirrored(worker, driver, changes, last=True):
+    sent = []
+
+    def send(message):
+        receive(message, [str(driver)])
+        sent.append(Path(message.path).name)
+
+    changes.look(last, send)
+    return sent
+
+
+def test_changes_of_a_folder_reach_the_driver_in_an_order_that_is_always_whole(tmp_path):
+    worker, driver = tmp_path / "w" / "run", tmp_path / "d" / "run"
+    (worker / "checkpoints").mkdir(parents=True)
+    changes = Changes([worker], Places([(str(driver), str(worker))]))
+    (worker / "checkpoints" / "latest").write_text("step-1")
+    (worker / "checkpoints" / "step-1").write_text("one")
+    (worker / "config.json").write_text(f'{{"data": "{worker}/data"}}')
+    (worker / ".lock").write_text("me")
+    (worker / ".half.tmp").write_text("half")
+    # What names others comes after them.
+    assert mirrored(worker, driver, changes) == ["step-1", "config.json", "latest"]
+    assert (driver / "config.json").read_text() == f'{{"data": "{driver}/data"}}'
+    assert mirrored(worker, driver, changes) == []
+    (worker / "checkpoints" / "step-2").write_text("two")
+    (worker / "checkpoints" / "latest").write_text("step-2")
+    (worker / "checkpoints" / "step-1").unlink()
+    assert mirrored(worker, driver, changes) == ["step-2", "latest", "step-1"]
+    assert sorted(tree(driver)) == ["checkpoints/latest", "checkpoints/step-2", "config.json"]
+
+
+def test_a_pointer_that_moves_while_it_is_sent_waits_for_what_it_names(tmp_path):
+    worker, driver = tmp_path / "w", tmp_path / "d"
+    worker.mkdir()
+    changes = Changes([worker], Places([(str(driver), str(worker))]))
+    (worker / "latest").write_text("step-1")
+    (worker / "step-1").write_text("one")
+    sent = []
+
+    def send(message):
+        if not sent:  # the run goes on meanwhile
+            (worker / "step-2").write_text("two")
+            (worker / "latest").write_text("step-2")
+        sent.append(Path(message.path).name)
+
+    changes.look(False, send)
+    assert sent == ["step-1"]
+    changes.look(False, send)
+    assert sent == ["step-1", "step-2", "latest"]
+
+
+def test_files_that_arrive_wrongly_or_go_elsewhere_are_refused(tmp_path):
+    good = Message(str(tmp_path / "run" / "a"), sha256(b"abc"), b"abc")
+    receive(good, [str(tmp_path / "run")])
+    assert (tmp_path / "run" / "a").read_bytes() == b"abc"
+    with pytest.raises(OmrlError, match="did not arrive as it was sent"):
+        receive(Message(good.path, good.sha256, b"abd"), [str(tmp_path / "run")])
+    for path in (tmp_path / "other", tmp_path / "run" / ".." / "other"):
+        with pytest.raises(OmrlError, match="no business there"):
+            receive(Message(str(path), sha256(b""), b""), [str(tmp_path / "run")])
+
+
+def test_paths_are_those_of_the_machine(tmp_path):
+    places = Places([("/d/out", "/w/1/out"), ("/d/out/runs", "/w/2/runs")])
+    given = {"a": ["/d/out/x", "/d/output"], "b": "/d/out/runs/r", "c": 3}
+    assert places.here(given) == {"a": ["/w/1/out/x", "/d/output"], "b": "/w/2/runs/r", "c": 3}
+    assert places.there(b"in /w/2/runs/r", "x.json") == b"in /d/out/runs/r"
+    assert places.there(b"in /w/2/runs/r", "x.csv") == b"in /w/2/runs/r"
