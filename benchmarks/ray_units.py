@@ -21,6 +21,8 @@ from omrl.units.unit import Unit, Work
 
 
 class Silent:
+    """Nobody watches."""
+
     def told(self, event):
         pass
 
