@@ -363,6 +363,17 @@ def test_bad_arguments_get_one_sentence_and_write_nothing(run_of_plants, options
     assert sorted(run_of_plants.iterdir()) == before
 
 
+def test_data_that_moved_is_found_where_it_lies_now(run_of_plants, tmp_path):
+    before = omrl.evaluate(run_of_plants)
+    shutil.copytree(run_of_plants, tmp_path / "run")
+    shutil.copytree(Run.open(run_of_plants).config.data, tmp_path / "elsewhere")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "data": str(tmp_path / "gone")}))
+    assert omrl.evaluate(tmp_path / "run", data=str(tmp_path / "elsewhere")) == before
+    # Nothing is changed by looking.
+    assert Run.open(tmp_path / "run").config.data == str(tmp_path / "gone")
+
+
 def test_data_that_is_gone_or_another_gets_one_sentence(run_of_plants, tmp_path):
     shutil.copytree(run_of_plants, tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -371,7 +382,7 @@ def test_data_that_is_gone_or_another_gets_one_sentence(run_of_plants, tmp_path)
         (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "data": str(data)}))
         return tmp_path / "run"
 
-    with pytest.raises(OmrlError, match="is not a meta-dataset"):
+    with pytest.raises(OmrlError, match=r"nowhere, the data of .*, is not there; --data says where it lies now"):
         evaluate(moved(tmp_path / "nowhere"))
     plants(tmp_path / "wider", [0, 1], test=[1], obs_dim=4)
     with pytest.raises(OmrlError, match="has observation_dim 4, but the run was trained with 3"):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from omrl.runs.calibrating import calibrate
     from omrl.runs.model import load
     from omrl.schema import settings
+    from omrl.selecting.choosing import select
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "export",
     "load",
     "report",
+    "select",
     "settings",
     "train",
 ]
@@ -58,6 +60,7 @@ _HOME = {
     "export": "omrl.exporting.command",
     "load": "omrl.runs.model",
     "report": "omrl.reporting.command",
+    "select": "omrl.selecting.choosing",
     "settings": "omrl.schema",
     "train": "omrl.learning.starting",
 }

@@ -21,6 +21,7 @@ from omrl.commands.export import Export
 from omrl.commands.families import Families, Render
 from omrl.commands.quickstart import Quickstart
 from omrl.commands.report import Report
+from omrl.commands.select import Select
 from omrl.commands.study import Paper, PaperList, PaperStatus, Status, Study, StudyList
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
@@ -47,6 +48,7 @@ Command = (
     | Annotated[Collect, subcommand("collect")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Select, subcommand("select")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Calibrate, subcommand("calibrate")]
     | Annotated[Export, subcommand("export")]
@@ -63,6 +65,7 @@ WORK: dict[type, str] = {
     Families: "omrl.families.listing",
     Render: "omrl.families.pictures",
     Evaluate: "omrl.evaluation.command",
+    Select: "omrl.selecting.command",
     Report: "omrl.reporting.command",
     Calibrate: "omrl.runs.calibrating",
     Export: "omrl.exporting.command",

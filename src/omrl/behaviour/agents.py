@@ -83,7 +83,7 @@ class Trainer:
             tau=config.sac.tau,
             seed=config.seed,
             device=device,
-            bfloat16=config.sac.bfloat16,
+            half=config.sac.half,
         )
         self.device = self.population.device
         self.replay = Replay(self.agents, config.steps, family.obs_dim, family.act_dim, self.device)

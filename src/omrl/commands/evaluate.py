@@ -29,6 +29,8 @@ class Evaluate:
     """`test` for unseen tasks, `train` for those trained on."""
     seed: int = 0
     """Seed of contexts and start states."""
+    data: Path | None = None
+    """Where the run's data lies now, if it moved."""
     device: str = "auto"
     """auto, cpu or cuda."""
     trust: tuple[str, ...] = ()

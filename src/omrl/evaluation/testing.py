@@ -28,6 +28,8 @@ def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
     """Step 4 from Python: takes what the command takes, returns the summary, writes rows and summary into the run."""
     if isinstance(options.get("trust"), str):
         options["trust"] = (options["trust"],)
+    if isinstance(options.get("data"), str):
+        options["data"] = Path(options["data"])
     return test(Evaluate(Path(run), **options))
 
 
@@ -44,7 +46,7 @@ def test(args: Evaluate) -> dict[str, Any]:
     """What comes out, which is written into the run's folder too."""
     _check(args)
     run = Run.open(args.run)
-    dataset = run.dataset()
+    dataset = run.dataset(args.data)
     protocol = _protocol(args, dataset)
     # A context level that is the default counts as left out, and so do episodes where none is simulated.
     level = None if args.context_level == run.config.level else args.context_level
@@ -62,7 +64,7 @@ def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, le
     names = dataset.split[args.split]
     if not names:
         other = "train" if args.split == "test" else "test"
-        raise OmrlError(f"{run.config.data} has no {args.split} tasks; --split {other} tests on the others.")
+        raise OmrlError(f"{dataset.path} has no {args.split} tasks; --split {other} tests on the others.")
     view = dataset.level(level or run.config.level).select(names)
     simulator = get_family(dataset.family) if dataset.family else None
     scores = protocol.run(model, Resources(view, simulator, args.context, args.episodes, args.seed))

@@ -23,7 +23,6 @@ from omrl.commands.train import OF_THE_RUN, Train
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.learning import training
-from omrl.runs.config import of_this_version
 from omrl.runs.run import Run
 from omrl.storage.files import read_json
 
@@ -85,7 +84,7 @@ def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     if not args.config.is_file():
         raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
-        config: dict[str, Any] = {**of_this_version(read_json(args.config), args.config)}
+        config = read_json(args.config)
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in (*OF_THE_RUN, "seeds", "seed")}
     except (ValueError, KeyError, TypeError) as error:

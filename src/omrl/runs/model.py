@@ -68,7 +68,7 @@ def population_of(
         seed=seed,
         device=device,
         mode=mode,
-        bfloat16=algorithm.config.bfloat16,
+        half=algorithm.config.half,
         room=room,
     )
 

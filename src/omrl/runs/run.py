@@ -11,6 +11,7 @@ runs/focal/
   events/                      the same metrics for TensorBoard, where tensorboardX is installed
   timings.json                 seconds spent in stages, updates, logging, evaluation and saving, of the last time it ran
   scores.csv, scores.json      one row per seed, task and episode; what they sum up to
+  selected.csv, selected.json  what logs alone tell of it, where omrl select was run
   calibration.safetensors      what honest contexts look like, where omrl calibrate was run
 """
 
@@ -50,7 +51,7 @@ from omrl.runs.records import (
 )
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
-from omrl.words import quantity
+from omrl.words import counted
 
 # The two lines of `latest`.
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
@@ -65,6 +66,7 @@ RUN = folders.Kind(
         *("checkpoints/latest", "checkpoints/step-*.safetensors"),
         *(f"stages/*/{name}" for name in ("result.safetensors", "checkpoint.safetensors", "metrics.csv")),
         "stages/*/events/events.out.tfevents.*",
+        *("selected.csv", "selected.json", "calibration.safetensors"),
         # Of tests: the name of a protocol, and what was not the default.
         *(f"{name}{end}" for name in PROTOCOLS for end in (".csv", ".json", "-*.csv", "-*.json")),
     ),
@@ -105,13 +107,17 @@ class Run:
             raise OmrlError(f"{folder} is not a run: there is no {path}.")
         return cls(folder, RunConfig.open(path))
 
-    def dataset(self) -> MetaDataset:
-        """The data it was trained on; what has come into its place since is refused."""
-        found, config = MetaDataset.open(self.config.data), self.config
+    def dataset(self, moved_to: Path | None = None) -> MetaDataset:
+        """The data it was trained on, if need be from where it lies now; what has come into its place is refused."""
+        config = self.config
+        place = moved_to or Path(config.data)
+        if moved_to is None and not place.exists():
+            raise OmrlError(f"{place}, the data of {self.folder}, is not there; --data says where it lies now.")
+        found = MetaDataset.open(place)
         for dim in ("observation_dim", "action_dim"):
             if getattr(config, dim) != getattr(found, dim):
                 raise OmrlError(
-                    f"{config.data} has {dim} {getattr(found, dim)}, but the run was trained with "
+                    f"{place} has {dim} {getattr(found, dim)}, but the run was trained with "
                     f"{getattr(config, dim)}: it is not the data of this run any more."
                 )
         return found
@@ -271,8 +277,8 @@ class Run:
             self._metrics_there = len(rows)
         if lost := max(self._saved_metrics() - self._metrics_there, 0):
             print(
-                f"warning: {path} has lost {quantity(lost, 'row')} of the updates up to {step:,}; training goes on "
-                "from its checkpoint, and does not make them again.",
+                f"warning: {path} has lost {counted(lost, 'row')} of the updates up to {step:,}; training goes on from "
+                "its checkpoint, and does not make them again.",
                 file=sys.stderr,
             )
 

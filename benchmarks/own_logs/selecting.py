@@ -1,0 +1,150 @@
+"""How well `omrl select` knows from logs alone what policies are worth, told by the simulators that it does not see.
+
+    python benchmarks/own_logs/selecting.py --json results/own-logs/select.json
+
+In every domain and for every logger, policies of very different quality are trained: FOCAL with closed-form
+regularisation of five strengths, none among them, after few and after more updates; a clone of the logger; and trained
+policies whose weights were damaged. Each is judged from the test tasks' logs and then let act in the simulator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from domain import LOGGERS, Domain, Logger
+from domains import DOMAINS
+
+from omrl.algorithms import get_algorithm
+from omrl.commands.train import Train
+from omrl.data import MetaDataset
+from omrl.evaluation import stats
+from omrl.learning import training
+from omrl.learning.starting import starting_point
+from omrl.runs.run import Run
+from omrl.schema import changed
+from omrl.selecting.signals import Ground, look
+from omrl.selecting.verdict import sum_up
+from omrl.tuning.trials import populate_trials
+
+ALPHAS = (0.0, 0.1, 1.0, 10.0, 100.0)
+SEEDS, CONTEXT, EPISODES = 3, 200, 32
+# Updates after which FOCAL's policies are judged.
+LOOKS = (200, 800)
+CLONED = 500
+# Noise on weights, in units of their own spread in each layer.
+DAMAGE = (0.15, 0.5)
+SIZES = {"encoder_hidden": (64, 64), "hidden": (64, 64), "latent_dim": 4}
+BATCHES = {"meta_batch": 8, "batch_size": 32, "context_size": 32}
+CONTROL = {"divergence": "gaussian-kl", "regularisation": "policy", "g_lr": 1e-3, "gamma": 0.95}
+
+
+def learners(
+    algorithm: str,
+    data: Path,
+    changes: Mapping[str, Any],
+    trials: Sequence[Mapping[str, float]],
+    steps: int,
+    folder: Path,
+) -> training.Training:
+    """One population with SEEDS learners of each trial, ready to learn so many updates."""
+    dataset = MetaDataset.open(data)
+    start, usual = starting_point(Train(algorithm, data, Path()))
+    base = changed(usual, {**SIZES, **BATCHES, **changes}, algorithm)
+    configs = [changed(base, trial, algorithm) for trial in trials for _ in range(SEEDS)]
+    args = replace(start, seeds=len(configs), steps=steps)
+    run = Run.create(folder, training.run_config(args, base, dataset), {})
+    rows = dataset.select(dataset.split["train"]).to("cpu")
+    made = training.Training(run, rows, "cpu")
+    shape = (dataset.observation_dim, dataset.action_dim)
+    seeds = list(range(SEEDS)) * len(trials)
+    made.algorithm, made.population = populate_trials(get_algorithm(algorithm), *shape, configs, seeds, "cpu")
+    return made
+
+
+def recipes(data: Path, folder: Path) -> Iterator[tuple[str, training.Training, list[int]]]:
+    """Runs of different quality: a name, a population, and which of its learners they are."""
+    dataset = MetaDataset.open(data)
+    spread = np.std(np.concatenate([dataset.rows(name)["rewards"] for name in dataset.split["train"]]))
+    changes = {**CONTROL, "reward_scale": float(5.0 / spread), "alpha_max": max(ALPHAS)}
+    trials = [{"alpha": alpha} for alpha in ALPHAS]
+    made = learners("focal", data, changes, trials, LOOKS[-1], folder / "focal")
+    for steps in LOOKS:
+        made.run.config = replace(made.run.config, steps=steps)
+        made.learn(LOOKS[-1], LOOKS[-1])
+        for i, alpha in enumerate(ALPHAS):
+            yield f"focal, alpha {alpha:g}, {steps} updates", made, list(range(i * SEEDS, (i + 1) * SEEDS))
+    kept = {name: value.clone() for name, value in made.population.params.items()}
+    generator = torch.Generator().manual_seed(0)
+    for damage in DAMAGE:
+        for name, value in made.population.params.items():
+            if name.startswith("actor"):
+                noise = torch.randn(value.shape, generator=generator)
+                value.copy_(kept[name] + damage * kept[name].std() * noise)
+        i = ALPHAS.index(10.0)
+        yield f"focal, alpha 10, damaged by {damage:g}", made, list(range(i * SEEDS, (i + 1) * SEEDS))
+    cloned = learners("contextual-bc", data, {}, [{}], CLONED, folder / "clone")
+    cloned.learn(CLONED, CLONED)
+    yield "cloned logger", cloned, list(range(SEEDS))
+
+
+def truth(
+    domain: Domain, logger: Logger, data: MetaDataset, model: training.Training, own: Sequence[int]
+) -> dict[str, Any]:
+    """What the simulator says of a run: its return beyond the logger's, and the share of episodes with harm."""
+    gained, harmed, usual = [], [], []
+    for seed in own:
+        for task in domain.test_tasks:
+            rows = data.sample(task.name, CONTEXT, np.random.default_rng([seed, domain.tasks.index(task)]))
+            seen = domain.outcome(task, model.adapt(rows, seed), EPISODES)
+            them = domain.outcome(task, domain.logger(task, logger), EPISODES)
+            gained.append(seen.returns.mean() - them.returns.mean())
+            harmed.append(seen.harmed.mean())
+            usual.append(them.harmed.mean())
+    scores = np.array(gained).reshape(len(own), -1)
+    interval = stats.mean(scores, new_tasks=True).interval()
+    return {"gain": asdict(interval), "harmed": float(np.mean(harmed)), "logger_harmed": float(np.mean(usual))}
+
+
+def measure(domain: Domain, logger: Logger) -> list[dict[str, Any]]:
+    """Every run of one domain and logger, as logs and simulator see it."""
+    found = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        domain.dataset(logger).save(folder / "data")
+        data = MetaDataset.open(folder / "data")
+        ground = Ground(data, data.split["test"])
+        for recipe, model, own in recipes(folder / "data", folder):
+            signals = look(model, ground, CONTEXT, learners=own)
+            row = {"domain": domain.name, "logger": logger, "recipe": recipe, "seeds": len(own)}
+            found.append({**row, "found": asdict(sum_up(signals)), "true": truth(domain, logger, data, model, own)})
+            one = found[-1]
+            print(f"{domain.name} {logger} {recipe}: {one['found']['gain']} true {one['true']['gain']}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure, keeping what other domains and loggers have in the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--domains", nargs="*", default=list(DOMAINS))
+    parser.add_argument("--loggers", nargs="*", default=list(LOGGERS))
+    args = parser.parse_args()
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    for name in args.domains:
+        for logger in args.loggers:
+            own = measure(DOMAINS[name], logger)
+            before = json.loads(args.json.read_text()) if args.json.is_file() else []
+            kept = [row for row in before if (row["domain"], row["logger"]) != (name, logger)]
+            args.json.write_text("[\n" + ",\n".join(json.dumps(row) for row in [*kept, *own]) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
