@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test test-all test-min quickstart experiments format lint docs wheelhouse clean
+.PHONY: test test-all torture test-min quickstart experiments format lint docs wheelhouse clean
 
 $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
@@ -20,6 +20,11 @@ test: lint
 # The rest, which takes longer: all pages of the documentation, the report in a browser, whole experiments.
 test-all: $(READY)
 	$(BIN)/python -m pytest -n 2 -m thorough
+
+# Damaged files, kills at every file operation, full disks, no memory: half an hour. SEED= repeats a campaign or goes on
+# with it; a short form is among the tests.
+torture: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m torture $(if $(SEED),--seed $(SEED)) --out results/reliability/torture.json
 
 lint: $(READY)
 	$(BIN)/ruff check .

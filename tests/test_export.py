@@ -68,7 +68,7 @@ def test_the_numpy_runtime_acts_as_the_run_does_without_torch_and_omrl(kind, run
     rows = {name: logs[1]["boiler-2"][name] for name in omrl_runtime.CONTEXT}
     np.savez(tmp_path / "rows.npz", **rows)
     paths = omrl.export(runs(kind), "numpy", tmp_path / "out", seed=1)
-    assert sorted(path.name for path in paths) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert {path.name for path in paths} == {path.name for path in (tmp_path / "out").iterdir()} - {".omrl.json"}
     words = [sys.executable, "-c", BARE, tmp_path / "out", tmp_path / "rows.npz", tmp_path / "found.npz"]
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=bare)
@@ -185,12 +185,16 @@ def test_a_missing_package_is_one_sentence_that_names_the_extra(missing, runs, t
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_the_files_and_refuses_a_folder_that_is_used(runs, tmp_path):
+def test_the_command_replaces_what_it_wrote_and_refuses_a_folder_of_somebody_else(runs, tmp_path):
     words = [sys.executable, "-m", "omrl", "export", runs("focal"), "--to", "numpy", "--out", tmp_path / "out"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout.split() == [str(tmp_path / "out" / name) for name in ("omrl_runtime.py", "weights.npz")]
     again = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert again.returncode == 2 and "exists and is not an empty folder" in again.stderr
+    assert (again.returncode, again.stdout) == (0, done.stdout), again.stderr
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    third = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert third.returncode == 2 and "holds notes.txt, which omrl did not write" in third.stderr
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
 
 def test_what_cannot_be_exported_gets_one_sentence(runs, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from typing import Annotated
 
@@ -28,17 +29,21 @@ from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
 
 FLAGS = (OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff)
-# What a user can mend about a path: a full disk, no permission, a file where a folder should be, too long a name.
+# What a user can mend about a path: a full disk, a limit, no permission, a file where a folder should be, a long name.
 MENDABLE = (
     errno.ENOSPC,
     errno.EDQUOT,
+    errno.EFBIG,
     errno.EACCES,
+    errno.EPERM,
     errno.EROFS,
     errno.EEXIST,
     errno.ENOTDIR,
     errno.EISDIR,
     errno.ENAMETOOLONG,
 )
+# How torch and Python say that memory is used up, the machine's or a device's.
+NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
 
 
 Command = (
@@ -99,44 +104,59 @@ def run(command: Command) -> None:
 
 
 def main() -> None:
-    """Parse, run, and turn what a user can mend into one sentence and exit code 2."""
-    arguments = sys.argv[1:]
+    """Parse and run; what a user can mend is one sentence and exit code 2."""
     if "OMP_WAIT_POLICY" not in os.environ:
         # Before torch is loaded: its threads spin while they wait for one another, and where other programs keep the
         # cores busy, small networks then learn a hundred times slower. So short a wait costs an idle machine nothing.
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-    if arguments == ["--version"]:
+    if sys.argv[1:] == ["--version"]:
         print(f"omrl {metadata.version('omrl')}")
         return
     sys.path.append("")  # `module:Class` is looked for in the working directory too
-    try:
-        if len(arguments) > 1 and arguments[0] in OWN_FLAGS and not arguments[1].startswith("-"):
-            options, work = OWN_FLAGS[arguments[0]]
-            parsed = import_module(options).parse(arguments[1:])
-            import_module(work).command(*parsed)
-        else:
-            run(
-                tyro.cli(
-                    Command,
-                    prog="omrl",
-                    description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
-                    config=FLAGS,
-                )
+    if code := told(lambda: _answer(sys.argv[1:])):
+        sys.exit(code)
+
+
+def _answer(arguments: Sequence[str]) -> None:
+    if len(arguments) > 1 and arguments[0] in OWN_FLAGS and not arguments[1].startswith("-"):
+        options, work = OWN_FLAGS[arguments[0]]
+        parsed = import_module(options).parse(arguments[1:])
+        import_module(work).command(*parsed)
+    else:
+        run(
+            tyro.cli(
+                Command,
+                prog="omrl",
+                description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
+                config=FLAGS,
             )
-        sys.stdout.flush()
+        )
+    sys.stdout.flush()
+
+
+def told(work: Callable[[], object]) -> int:
+    """Do something and return its exit code; what goes wrong and a user can mend is told in one sentence."""
+    try:
+        work()
     except OmrlError as error:
-        sys.exit(_fail(str(error)))
+        return _fail(str(error))
     except BrokenPipeError:
         # Nobody reads on; what is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        return _fail("There is not enough memory for this; fewer seeds, smaller batches or --stream need less.")
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return _fail("There is not enough memory for this.")
         if error.errno not in MENDABLE:
             raise
-        sys.exit(_fail(f"{error.filename or 'A file'} could not be written: {error.strerror}."))
+        return _fail(f"{error.filename or 'A file'} could not be written: {error.strerror}.")
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from the last save, where there is one", file=sys.stderr)
-        sys.exit(130)
+        return 130
+    return 0
 
 
 def _fail(sentence: str) -> int:

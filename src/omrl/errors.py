@@ -6,12 +6,18 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+LONGEST = 800
+"""Characters of a sentence."""
+
 
 class OmrlError(Exception):
     """Bad input. The message is one sentence that names what is wrong and where; the command line exits with code 2."""
 
     def __init__(self, sentence: str) -> None:
-        # Names in it may come from damaged or hostile files: a line break or a terminal code stays visible as such.
+        # Names in it may come from damaged or hostile files: a line break or a terminal code stays visible as such, and
+        # what is longer than anyone reads loses its middle.
+        if len(sentence) > LONGEST:
+            sentence = f"{sentence[: LONGEST * 3 // 4]} ... {sentence[-LONGEST // 4 :]}"
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence))
 
 

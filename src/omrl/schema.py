@@ -17,11 +17,12 @@ from dataclasses import field, fields, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from omrl.errors import OmrlError, did_you_mean
+from omrl.words import shortened
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
@@ -121,6 +122,18 @@ def read(kind: type[T], values: Mapping[str, Any], where: object) -> T:
         raise OmrlError(f"{where} is no table of {kind.__name__} ({error}).") from None
 
 
+def conform(kind: Any, values: T, where: object) -> T:
+    """What a file has, as it is, where its types are those of `kind`, such as a TypedDict; other keys may be there."""
+    try:
+        TypeAdapter(kind).validate_python(values, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        what = WANTED.get(first["type"].removesuffix("_type"), first["msg"][:200])
+        raise OmrlError(f"{where}: {place} must be {what}, not {shortened(first['input'])}.") from None
+    return values
+
+
 def changed(config: T, values: Mapping[str, Any], whose: str) -> T:
     """A copy with other values, checked."""
     names = [item.name for item in fields(config)]  # type: ignore[arg-type]
@@ -162,16 +175,11 @@ def _sentence(error: ValidationError, cls: type) -> str:
         return f"{name} must be finite, not {value}."
     if kind == "literal_error":
         choices = str(first["ctx"]["expected"]).replace("'", "").replace(" or ", ", ")
-        return f"{name} cannot be {_short(value)}; it is one of {choices}."
+        return f"{name} cannot be {shortened(value)}; it is one of {choices}."
     if kind.startswith("missing"):
         return f"{cls.__name__} needs {name}, which is not given."
     wanted = WANTED.get(kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float"))
     inside = f" of {name}" if len(where) > 1 else ""
     if wanted:
-        return f"{'Every value' + inside if inside else name} must be {wanted}, not {_short(value)}."
+        return f"{'Every value' + inside if inside else name} must be {wanted}, not {shortened(value)}."
     return f"{name} is not right: {first['msg'][:200]}."
-
-
-def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from behaviour_helpers import SPARSE, WALKER, WIND, contents, small_config, some_tasks
-from safetensors.torch import load_file, save_file
 
 from omrl.behaviour import agents
 from omrl.behaviour.agents import Replay, Trainer, train
 from omrl.behaviour.policies import PolicyFiles, sample_actions
 from omrl.errors import OmrlError
+from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
 
 ROUNDS = 40
 
@@ -80,14 +80,14 @@ def test_a_run_killed_between_the_chunk_and_the_state_goes_on_from_the_state(tmp
     loop = run(trainer(tmp_path / "parts"), 15)
     loop.save()
     run(loop, 6)
-    written = agents.write_tensors
+    written = agents.save_checkpoint
 
     def killed(path, *rest):
         if path.name == "state.safetensors":
             raise KeyboardInterrupt
         written(path, *rest)
 
-    monkeypatch.setattr(agents, "write_tensors", killed)
+    monkeypatch.setattr(agents, "save_checkpoint", killed)
     with pytest.raises(KeyboardInterrupt):
         loop.save()
     monkeypatch.undo()
@@ -119,10 +119,8 @@ def test_a_save_costs_what_was_added_since_the_last_one(tmp_path):
 def test_a_state_of_another_kind_of_device_is_refused(tmp_path):
     run(trainer(tmp_path), 2).save()
     path = tmp_path / "state.safetensors"
-    state = load_file(path)
-    with agents.safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    save_file(state | {"generator": torch.zeros(16, dtype=torch.uint8)}, path, metadata=metadata)
+    state, notes = load_checkpoint(path)
+    save_checkpoint(path, state | {"generator": torch.zeros(16, dtype=torch.uint8)}, notes)
     with pytest.raises(OmrlError, match="another kind of device"):
         trainer(tmp_path).resume()
 

@@ -10,15 +10,12 @@ costs what was added since the last one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from omrl.behaviour.config import AgentsConfig
@@ -28,9 +25,11 @@ from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily
 from omrl.learning.engine import Batch, Population
 from omrl.learning.loop import learn
-from omrl.storage.files import write_tensors
+from omrl.runs.checkpoints import check_fits, load_checkpoint, save_checkpoint
 
 SAVE_SECONDS = 60.0
+# What to do about work that is damaged.
+AGAIN = "; --force begins again"
 REPORT_ROUNDS = 50
 # Arrays of a Trainer that a save holds beside population, simulator and replay memory.
 EPISODES = ("episode", "episode_step", "episode_return", "recent_return")
@@ -213,7 +212,8 @@ class Trainer:
     def reached(self) -> None:
         """Keep the actors of a checkpoint."""
         if self.step in self.config.checkpoints:
-            write_tensors(_snapshot(self.work, self.step), self.actor())
+            actor = {name: torch.from_numpy(weights) for name, weights in self.actor().items()}
+            save_checkpoint(_snapshot(self.work, self.step), actor, {"step": self.step})
 
     def log(self) -> str:
         """Nothing is written: returns are kept with each save."""
@@ -225,43 +225,46 @@ class Trainer:
     def save(self) -> None:
         """Append the new part of the replay memory, then replace the state."""
         new = self.replay.rows[:, self._saved_rows : self.replay.count].cpu()
-        returns = np.array(self._finished, dtype=np.float64).reshape(-1, 3)
-        write_tensors(self._chunk(self.saved_chunks), {"rows": new.numpy(), "returns": returns})
+        returns = torch.tensor(self._finished, dtype=torch.float64).reshape(-1, 3)
+        save_checkpoint(self._chunk(self.saved_chunks), {"rows": new, "returns": returns}, {"step": self.step})
         self.saved_chunks += 1
         self._saved_rows = self.replay.count
         self._finished = []
-        state = {key: value.detach().cpu().numpy() for key, value in self.population.state().items()}
-        state |= {name: getattr(self, name) for name in EPISODES}
-        state["simulator"] = self.simulator.get_state()
-        counters = {"round": self.round, "update_debt": self.update_debt, "saved_chunks": self.saved_chunks}
-        write_tensors(self.work / "state.safetensors", state, {"counters": json.dumps(counters)})
+        counters = {"step": self.step, "round": self.round, "saved_chunks": self.saved_chunks}
+        save_checkpoint(self.work / "state.safetensors", self._state(), counters)
 
     def resume(self) -> None:
         """Go on from the last save, if there is one."""
         path = self.work / "state.safetensors"
         if not path.exists():
             return
-        with safe_open(path, framework="pt") as file:
-            counters = json.loads(file.metadata()["counters"])
-        state = load_file(path)
-        if state["generator"].shape != self.population.generator.get_state().shape:
+        state, counters = load_checkpoint(path, AGAIN)
+        wanted = self._state()
+        if "generator" in state and state["generator"].shape != wanted["generator"].shape:
             raise OmrlError(f"{self.work} was begun on another kind of device; go on with that one, or use --force.")
+        check_fits(state, wanted, path, AGAIN)
         self.population.load_state(state)
         for name in EPISODES:
             getattr(self, name)[:] = state[name].numpy()
         self.simulator.set_state(state["simulator"].numpy())
-        self.round, self.update_debt = counters["round"], counters["update_debt"]
-        self.saved_chunks = counters["saved_chunks"]
+        self.round, self.saved_chunks = counters["round"], counters["saved_chunks"]
+        self.update_debt = float(state["update_debt"])
         for i in range(self.saved_chunks):
-            self.replay.add(load_file(self._chunk(i))["rows"])
+            self.replay.add(load_checkpoint(self._chunk(i), AGAIN)[0]["rows"])
         self._saved_rows = self.replay.count
+
+    def _state(self) -> dict[str, Tensor]:
+        """All that going on needs beside the replay memory."""
+        own = {name: torch.from_numpy(getattr(self, name)) for name in EPISODES}
+        own["simulator"] = torch.from_numpy(self.simulator.get_state())
+        return {**self.population.state(), **own, "update_debt": torch.tensor(self.update_debt, dtype=torch.float64)}
 
     def _chunk(self, i: int) -> Path:
         return self.work / f"replay-{i:05d}.safetensors"
 
     def returns(self) -> Array:
         """Every finished training episode as (task, step, return), in order; call after `save`."""
-        parts = [load_file(self._chunk(i))["returns"].numpy() for i in range(self.saved_chunks)]
+        parts = [load_checkpoint(self._chunk(i), AGAIN)[0]["returns"].numpy() for i in range(self.saved_chunks)]
         return np.concatenate(parts)
 
 
@@ -285,7 +288,7 @@ def train(
     failed = [task.name for task, alive in zip(tasks, trainer.population.alive.tolist(), strict=True) if not alive]
     if failed:
         raise OmrlError(f"The agents of {', '.join(failed)} diverged; lower the learning rate.")
-    checkpoints = {step: load_file(_snapshot(work, step)) for step in config.checkpoints}
+    checkpoints = {step: load_checkpoint(_snapshot(work, step), AGAIN)[0] for step in config.checkpoints}
     return {step: {k: v.numpy() for k, v in w.items()} for step, w in checkpoints.items()}, trainer.returns()
 
 

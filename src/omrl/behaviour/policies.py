@@ -109,7 +109,11 @@ class PolicyFiles:
             index = read_json(path)
             if index["schema"] != SCHEMA:
                 raise OmrlError(f"{path} has schema {index['schema']!r}; this version of omrl reads schema {SCHEMA}.")
-            tasks = tuple(Task.from_json(entry) for entry in index["tasks"])
+            try:
+                tasks = tuple(Task.from_json(entry) for entry in index["tasks"])
+                family = get_family(index["family"])
+            except OmrlError as error:
+                raise ValueError(error) from None
             source = dict(index["source"])
             named = source.get("levels", {}).get(level)
             files = {s: f for s, f in index["checkpoints"].items() if named is None or int(s) in (0, named)}
@@ -120,26 +124,47 @@ class PolicyFiles:
                 if fingerprint(file) != {key: entry[key] for key in ("bytes", "sha256")}:
                     raise OmrlError(f"{file} does not match the size and sha256 that {INDEX} records: it was altered.")
             steps = tuple(sorted(int(step) for step in files))
-            family = get_family(index["family"])
             if not steps or not tasks:
                 raise ValueError("it names no checkpoint or no task")
             for task in tasks:
                 if task not in family.tasks:
                     raise ValueError(f"{task.name!r} is not a task of {family.name}")
             return cls(folder, family, tasks, steps, source, files)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise OmrlError(f"{path} is not a valid index of behaviour policies ({error}).") from error
 
     def weights(self, step: int) -> tuple[list[Array], list[Array]]:
         """Weights and biases of all tasks at one checkpoint, in single precision: lists over layers of [T, in, out]."""
-        stored = load_file(self.folder / checkpoint_file(step))
-        layers = len(stored) // 2
+        path = self.folder / checkpoint_file(step)
+        try:
+            stored = load_file(path)
+            layers = range(len(stored) // 2)
+            weights, biases = (
+                [stored[f"{kind}.{i}"].astype(np.float32) for i in layers] for kind in ("weight", "bias")
+            )
+            self._check_layers(weights, biases)
+        except Exception as error:  # safetensors raises its own kinds
+            raise OmrlError(f"{path} does not hold policies of {self.family.name} ({error}).") from error
+        every = len(self.tasks)
+        return (
+            [np.broadcast_to(array, (every, *array.shape[1:])) for array in weights],
+            [np.broadcast_to(array, (every, *array.shape[1:])) for array in biases],
+        )
 
-        def layer(kind: str, i: int) -> Array:
-            array = stored[f"{kind}.{i}"].astype(np.float32)
-            return np.broadcast_to(array, (len(self.tasks), *array.shape[1:]))
-
-        return [layer("weight", i) for i in range(layers)], [layer("bias", i) for i in range(layers)]
+    def _check_layers(self, weights: Sequence[Array], biases: Sequence[Array]) -> None:
+        """Whether layers [T or 1, in, out] lead from observations to means and standard deviations of actions."""
+        width = self.family.obs_dim
+        for weight, bias in zip(weights, biases, strict=True):
+            _, in_, out = weight.shape
+            if len(weight) not in (1, len(self.tasks)) or len(bias) not in (1, len(self.tasks)):
+                raise ValueError(f"{len(weight)} policies, {len(self.tasks)} tasks")
+            if in_ != width or bias.shape[1:] != (1, out):
+                raise ValueError(f"a layer of {list(weight.shape)} and {list(bias.shape)} after one of width {width}")
+            if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+                raise ValueError("a weight is not finite")
+            width = out
+        if width != 2 * self.family.act_dim:
+            raise ValueError(f"{width} numbers for {self.family.act_dim} actions")
 
 
 def find_published(family: str, folder: Path | None) -> Path:

@@ -20,6 +20,6 @@ class Export:
     to: Form
     """`numpy`: one Python file and its weights. `onnx`: two graphs, encoder and actor."""
     out: Path
-    """A new folder."""
+    """Folder of the exported policy; an earlier one there is replaced."""
     seed: int = 0
     """Which of the run's learners; 0 is the first."""

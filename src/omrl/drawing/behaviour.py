@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from matplotlib.ticker import EngFormatter
 
 from omrl.data import MetaDataset
 from omrl.families import get_family
+from omrl.storage.files import number, read_rows, whole
 
 # Okabe and Ito's colours, which stay apart under colour blindness.
 COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2", "late": "#CC79A7"}
@@ -44,13 +44,12 @@ def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
 
 def _learning_curves(axes: Axes, dataset: MetaDataset, levels: list[str], curve: Path) -> None:
     """Every task's agent as a thin line, their mean as a thick one."""
-    with curve.open(newline="") as file:
-        rows = list(csv.DictReader(file))
     by_task: dict[str, list[tuple[int, float]]] = defaultdict(list)
     by_step: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        by_task[row["task"]].append((int(row["step"]), float(row["return"])))
-        by_step[int(row["step"])].append(float(row["return"]))
+    for row in read_rows(curve, ("task", "step", "return")):
+        step, value = whole(row["step"], curve), number(row["return"], curve)
+        by_task[row["task"]].append((step, value))
+        by_step[step].append(value)
     for points in by_task.values():
         axes.plot(*zip(*points, strict=True), color="#56B4E9", alpha=max(0.15, 1 / len(by_task)), linewidth=0.8)
     steps = sorted(by_step)

@@ -9,18 +9,24 @@ from typing import get_args
 from omrl.commands.export import Export, Form
 from omrl.errors import OmrlError
 from omrl.runs.model import load
+from omrl.storage import folders
+
+EXPORTED = folders.Kind(
+    "exported policy", "weights.npz", ("omrl_runtime.py", "weights.npz", "encoder.onnx", "actor.onnx")
+)
 
 
 def export(run: str | Path, to: Form, out: str | Path, seed: int = 0) -> list[Path]:
     """A run's policy as files that need no torch: takes what the command takes, returns their paths."""
-    target = Path(out)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise OmrlError(f"{target} exists and is not an empty folder; choose another --out.")
     if to not in get_args(Form):
         raise OmrlError(f"A policy is exported to {' or '.join(get_args(Form))}, not to {to!r}.")
     # A form is imported when it is asked for: ONNX is an extra.
-    written: list[Path] = import_module(f"omrl.exporting.to_{to}").write(load(run).ready(), seed, target)
-    return written
+    write = import_module(f"omrl.exporting.to_{to}").write
+    model, target = load(run).ready(), Path(out)
+    folders.keep_apart(target, Path(run))
+    with folders.replacing(target, EXPORTED) as temporary:
+        written: list[Path] = write(model, seed, temporary)
+    return [target / path.name for path in written]
 
 
 def run(args: Export) -> None:

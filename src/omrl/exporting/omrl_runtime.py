@@ -36,13 +36,20 @@ def load(path: str | Path | None = None) -> Model:
     file = file / WEIGHTS if file.is_dir() else file
     try:
         with np.load(file, allow_pickle=False) as stored:
+            if any(part.file_size > file.stat().st_size for part in stored.zip.infolist()):
+                raise ValueError("it claims more than it holds")
             arrays = {name: stored[name] for name in stored.files}
         about = json.loads(str(arrays.pop("about")))
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise ValueError(f"{file} cannot be read as an exported policy ({error}).") from error
-    if about.get("format") != FORMAT:
-        raise ValueError(f"{file} has format {about.get('format')!r}, and this file reads {FORMAT}.")
-    return Model(about, arrays)
+        if about.get("format") != FORMAT:
+            raise ValueError(f"it has format {about.get('format')!r}, and this file reads {FORMAT}")
+        model = Model(about, arrays)
+        # Whether all parts fit together is found now, not when somebody waits for an action.
+        zeros = np.zeros(model.obs_dim)
+        model.adapt([(zeros, (arrays["action_low"] + arrays["action_high"]) / 2, 0.0, zeros)]).act(zeros)
+    except Exception as error:  # there are many ways to be damaged
+        what = " ".join(str(error).split())[:200]
+        raise ValueError(f"{file} cannot be read as an exported policy ({what}).") from error
+    return model
 
 
 class Model:
@@ -136,6 +143,8 @@ class Policy:
         unit = self.model.unit_actions(self.model.normalised(rows), self.z)
         low, high = self.model.arrays["action_low"], self.model.arrays["action_high"]
         actions = low + (unit + 1.0) * 0.5 * (high - low)
+        if not np.isfinite(actions).all():
+            raise ValueError("The policy gives an action that is not finite for this observation.")
         return np.asarray(actions[0] if one else actions)
 
 

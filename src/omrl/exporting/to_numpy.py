@@ -28,7 +28,6 @@ def write(model: Model, seed: int, folder: Path) -> list[Path]:
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
     source = Path(omrl_runtime.__file__)
-    folder.mkdir(parents=True, exist_ok=True)
     files = {source.name: source.read_bytes(), omrl_runtime.WEIGHTS: content.getvalue()}
     for name, data in files.items():
         with replacing(folder / name) as temporary:

@@ -38,7 +38,6 @@ def write(model: Model, seed: int, folder: Path) -> list[Path]:
         "encoder.onnx": _graph(encoder, {"context": context}, "z", {"context": {0: rows, 1: transitions}}),
         "actor.onnx": _graph(actor, {"obs": obs, "z": z}, "action", {"obs": {0: rows}, "z": {0: rows}}),
     }
-    folder.mkdir(parents=True, exist_ok=True)
     for name, graph in graphs.items():
         graph.metadata_props.add(key="omrl", value=json.dumps(describe(model, seed)))
         with replacing(folder / name) as temporary:

@@ -26,11 +26,12 @@ from omrl.data import Tensors
 from omrl.learning import loop
 from omrl.learning.engine import Batch, Info, Params, Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
-from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
+from omrl.runs.checkpoints import check_fits, load_checkpoint, save_checkpoint
 from omrl.runs.run import Run
 from omrl.words import counted
 
 CHECKPOINT, RESULT = "checkpoint.safetensors", "result.safetensors"
+AGAIN = "; delete it to learn this stage again"
 
 
 def by_task(batch: Params) -> dict[str, Tensor]:
@@ -55,6 +56,9 @@ def learn_stages(
         if not (folder / RESULT).is_file():
             _learn(stage, Run(folder, run.config), data, normalise, device, log_every)
         _, result = _load(folder / RESULT)
+        tasks = len(data.tasks) if isinstance(data, OnDisk) else len(data.obs)
+        like = untrained([stage], len(run.config.all_seeds()), tasks, "cpu")
+        check_fits(result, like, folder / RESULT, AGAIN)
         (folder / CHECKPOINT).unlink(missing_ok=True)
         found |= {name: value.to(device) for name, value in result.items()}
     return found
@@ -106,6 +110,7 @@ class StageLearning:
         self._info: Info = {}
         if (run.folder / CHECKPOINT).is_file():
             self.step, state = _load(run.folder / CHECKPOINT)
+            check_fits(state, self.population.state(), run.folder / CHECKPOINT, AGAIN)
             self.population.load_state(state)
         run.forget_after(self.step)
 
@@ -148,5 +153,5 @@ def _generator(seed: int, task: int) -> torch.Generator:
 
 
 def _load(path: Path) -> tuple[int, dict[str, Tensor]]:
-    tensors, notes = load_checkpoint(path, hint="; delete it to learn this stage again")
+    tensors, notes = load_checkpoint(path, AGAIN)
     return notes["step"], tensors

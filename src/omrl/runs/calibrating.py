@@ -15,6 +15,7 @@ from omrl.errors import OmrlError
 from omrl.runs.calibration import CALIBRATION, PARTS, Calibration, Home, Honest, Usual, fit_home, fit_usual, judge, look
 from omrl.runs.model import Model, load
 from omrl.runs.policy import CONTEXT
+from omrl.storage import folders
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +30,8 @@ FEWEST_TASKS = 4
 def calibrate(run: str | Path) -> Path:
     """Write a run's calibration from its training tasks, and return its path."""
     model = load(run).ready()
-    calibration_of(model).save(Path(run))
+    with folders.only_writer(Path(run), ".calibration.lock"):
+        calibration_of(model).save(Path(run))
     return Path(run) / CALIBRATION
 
 

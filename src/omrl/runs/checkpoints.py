@@ -45,6 +45,17 @@ def load_checkpoint(path: Path, hint: str = "") -> tuple[dict[str, Tensor], dict
     return tensors, notes
 
 
+def check_fits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path, hint: str = "") -> None:
+    """Refuse tensors that are not like those wanted, in name, type and shape: the settings beside them are others."""
+    for name, like in wanted.items():
+        if name not in tensors:
+            raise OmrlError(f"{path} has no {name}, which is needed{hint}.")
+        found = tensors[name]
+        if (found.shape, found.dtype) != (like.shape, like.dtype):
+            is_, should = (f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in (found, like))
+            raise OmrlError(f"{path} does not fit its settings: {name} is {is_} and should be {should}{hint}.")
+
+
 def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], notes: Mapping[str, int]) -> str:
     """Of names, types, shapes and bytes, and of what is noted."""
     digest = hashlib.sha256(repr(sorted(notes.items())).encode())

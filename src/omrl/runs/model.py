@@ -21,6 +21,7 @@ from omrl.errors import OmrlError
 from omrl.learning.engine import Mode, Population
 from omrl.learning.sampling import Normalisation
 from omrl.runs.calibration import Calibration
+from omrl.runs.checkpoints import check_fits
 from omrl.runs.config import CONFIG
 from omrl.runs.policy import CONTEXT, Policy, read_context
 from omrl.runs.run import Run
@@ -95,10 +96,19 @@ class Model:
         found = run.load()
         if found is not None:
             self.step, state = found
+            self._check(state)
             self.population.load_state(state)
             self.normalise: Normalisation = Normalisation(
                 *(state[f"normalise.{name}"].to(torch.device(device)) for name in ("mean", "std"))
             )
+
+    def _check(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Whether a checkpoint is one of these networks."""
+        scale = torch.zeros(self.obs_dim)
+        wanted = {**self.population.state(), "normalise.mean": scale, "normalise.std": scale}
+        if "generator" in state and state["generator"].dtype == torch.uint8:
+            del wanted["generator"]  # that of another device has another length
+        check_fits(state, wanted, self.run.newest)
 
     def ready(self) -> Self:
         """Itself, if it was trained."""

@@ -65,6 +65,8 @@ class Policy:
             unit = trained.algorithm.act(self._params, trained.normalise(rows), z).numpy()
         low, high = trained.action_low, trained.action_high
         actions = low + (unit + 1.0) * 0.5 * (high - low)
+        if not np.isfinite(actions).all():  # weights and observations may be so large that their products are not
+            raise OmrlError(f"{trained.run.folder} gives an action that is not finite for this observation.")
         return np.asarray(actions[0] if values.ndim == 1 else actions, dtype=np.float32)
 
     def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:

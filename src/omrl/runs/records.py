@@ -10,14 +10,62 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError
+from omrl.storage.files import number, read_rows, read_text, whole
 
 Array = np.ndarray[Any, Any]
 
 METRICS = ("step", "transitions", "seed", "name", "value")
 SCORES = ("seed", "task", "split", "episode", "return")
 LOGGED = ("seed", "task", "split", "metric", "value")
+
+
+class Interval(TypedDict):
+    """A mean and how sure it is."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Summary(TypedDict, total=False):
+    """What a test found, as far as others read it: scores.json, logged.json."""
+
+    protocol: str
+    context_level: str
+    updates: int
+    seeds: int
+    tasks: int
+    stopped: list[int]
+    mean: Interval
+    iqm: float
+    normalised: float
+    random: float
+    expert: float
+    action_error: Interval
+    esr: list[float]
+    rms: list[float]
+    sha256: str
+
+
+class Environment(TypedDict, total=False):
+    """What a run was made with: environment.json."""
+
+    python: str
+    platform: str
+    versions: dict[str, str | None]
+    commit: str | None
+    cores: int | None
+    gpu: str | None
+
+
+class Timings(TypedDict, total=False):
+    """Where the time of training went: timings.json."""
+
+    seconds: dict[str, float]
+    share_in_updates: float | None
 
 
 @dataclass(frozen=True)
@@ -51,12 +99,10 @@ def read_metrics(path: Path) -> dict[str, Curve]:
     """Every metric of a run by name; nothing where there is no file yet."""
     logged: dict[str, dict[tuple[int, int], float]] = {}
     transitions = {}
-    for row in _rows(path, METRICS, appended=True):
-        try:
-            transitions[int(row["step"])] = int(row["transitions"])
-            logged.setdefault(row["name"], {})[int(row["seed"]), int(row["step"])] = float(row["value"])
-        except ValueError as error:
-            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
+    for row in read_rows(path, METRICS, appended=True):
+        step = whole(row["step"], path)
+        transitions[step] = whole(row["transitions"], path)
+        logged.setdefault(row["name"], {})[whole(row["seed"], path), step] = number(row["value"], path)
     curves = {}
     for name, cells in logged.items():
         seeds, steps = (sorted({key[i] for key in cells}) for i in (0, 1))
@@ -67,14 +113,16 @@ def read_metrics(path: Path) -> dict[str, Curve]:
 
 def whole_metrics(path: Path) -> list[list[str]]:
     """The rows of metrics.csv that are whole, whatever happened to the others and to the header."""
-    rows = csv.reader(io.StringIO(_text(path, appended=True), newline=""))
-    return [row for row in rows if len(row) == len(METRICS) and _is_metric(row)]
+    rows = csv.reader(io.StringIO(read_text(path, appended=True), newline=""))
+    return [row for row in rows if len(row) == len(METRICS) and _is_metric(row, path)]
 
 
-def _is_metric(row: Sequence[str]) -> bool:
+def _is_metric(row: Sequence[str], path: Path) -> bool:
     try:
-        int(row[0]), int(row[1]), int(row[2]), float(row[4])
-    except ValueError:
+        for cell in row[:3]:
+            whole(cell, path)
+        number(row[4], path)
+    except OmrlError:
         return False
     return True
 
@@ -83,11 +131,8 @@ def read_scores(path: Path) -> Scores | None:
     """The returns in scores.csv, if there is one."""
     cells: dict[tuple[int, str, int], float] = {}
     splits = set()
-    for row in _rows(path, SCORES):
-        try:
-            cells[int(row["seed"]), row["task"], int(row["episode"])] = float(row["return"])
-        except ValueError as error:
-            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
+    for row in read_rows(path, SCORES):
+        cells[whole(row["seed"], path), row["task"], whole(row["episode"], path)] = number(row["return"], path)
         splits.add(row["split"])
     if not cells:
         return None
@@ -103,15 +148,13 @@ def read_scores(path: Path) -> Scores | None:
 def read_logged(path: Path) -> LoggedScores | None:
     """The metrics in logged.csv, if there is one."""
     cells: dict[str, dict[tuple[str, str], float]] = {}
-    for row in _rows(path, LOGGED):
-        try:
-            cells.setdefault(row["metric"], {})[row["seed"], row["task"]] = float(row["value"])
-        except ValueError as error:
-            raise OmrlError(f"{path} has a row that is not numbers ({error}).") from error
+    for row in read_rows(path, LOGGED):
+        cells.setdefault(row["metric"], {})[row["seed"], row["task"]] = number(row["value"], path)
     if not cells:
         return None
-    if "action_error" not in cells:
-        raise OmrlError(f"{path} has no action_error: it is not what omrl evaluate writes.")
+    for metric in ("action_error", "constant_error"):
+        if metric not in cells:
+            raise OmrlError(f"{path} has no {metric}: it is not what omrl evaluate writes.")
     seeds, tasks = (list(dict.fromkeys(key[i] for key in cells["action_error"])) for i in (0, 1))
     every = {(seed, task) for seed in seeds for task in tasks}
     for metric, values in cells.items():
@@ -121,26 +164,3 @@ def read_logged(path: Path) -> LoggedScores | None:
         name: np.array([[values[seed, task] for task in tasks] for seed in seeds]) for name, values in cells.items()
     }
     return LoggedScores(tuple(tasks), found)
-
-
-def _rows(path: Path, columns: Sequence[str], appended: bool = False) -> list[dict[str, str]]:
-    """Rows of a CSV file with these columns; a row that an interrupted run left half written is not one."""
-    text = _text(path, appended) if path.is_file() else ""
-    if not text:
-        return []
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        if not set(columns) <= set(rows.fieldnames or ()):
-            raise OmrlError(f"{path} must have the columns {', '.join(columns)}.")
-        return [row for row in rows if None not in row.values() and None not in row]
-    except csv.Error as error:
-        raise OmrlError(f"{path} is not a table ({error}).") from error
-
-
-def _text(path: Path, appended: bool) -> str:
-    """What a file says; of one that is appended to, up to the last whole line."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OmrlError(f"{path} cannot be read ({error}).") from error
-    return text[: text.rfind("\n") + 1] if appended else text

@@ -36,19 +36,24 @@ from torch import Tensor
 
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.runs.calibration import CALIBRATION
 from omrl.runs.checkpoints import CHECKSUM, load_checkpoint, save_checkpoint
 from omrl.runs.config import CONFIG, RunConfig
 from omrl.runs.mirrors import Mirror, WeightsAndBiases, tensorboard
 from omrl.runs.records import (
     METRICS,
     Curve,
+    Environment,
     LoggedScores,
     Scores,
+    Summary,
+    Timings,
     read_logged,
     read_metrics,
     read_scores,
     whole_metrics,
 )
+from omrl.schema import conform
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
 from omrl.words import counted
@@ -63,10 +68,10 @@ RUN = folders.Kind(
     CONFIG,
     (
         *(CONFIG, "environment.json", "metrics.csv", "timings.json", "events/events.out.tfevents.*"),
-        *("checkpoints/latest", "checkpoints/step-*.safetensors"),
+        *("checkpoints/latest", "checkpoints/step-*.safetensors", CALIBRATION),
         *(f"stages/*/{name}" for name in ("result.safetensors", "checkpoint.safetensors", "metrics.csv")),
         "stages/*/events/events.out.tfevents.*",
-        *("selected.csv", "selected.json", "calibration.safetensors"),
+        *("selected.csv", "selected.json"),
         # Of tests: the name of a protocol, and what was not the default.
         *(f"{name}{end}" for name in PROTOCOLS for end in (".csv", ".json", "-*.csv", "-*.json")),
     ),
@@ -111,9 +116,12 @@ class Run:
         """The data it was trained on, if need be from where it lies now; what has come into its place is refused."""
         config = self.config
         place = moved_to or Path(config.data)
-        if moved_to is None and not place.exists():
+        if moved_to is None and not os.path.exists(place):  # noqa: PTH110 - where pathlib fails on odd names
             raise OmrlError(f"{place}, the data of {self.folder}, is not there; --data says where it lies now.")
-        found = MetaDataset.open(place)
+        try:
+            found = MetaDataset.open(place)
+        except OmrlError as error:
+            raise OmrlError(f"The data that {self.folder / CONFIG} names: {error}") from None
         for dim in ("observation_dim", "action_dim"):
             if getattr(config, dim) != getattr(found, dim):
                 raise OmrlError(
@@ -133,8 +141,15 @@ class Run:
     @property
     def step(self) -> int:
         """Updates of the newest checkpoint, from its name: the networks are not needed for it."""
+        return 0 if self._latest() is None else int(self.newest.stem.removeprefix("step-"))
+
+    @property
+    def newest(self) -> Path:
+        """The newest checkpoint's file."""
         latest = self._latest()
-        return 0 if latest is None else int(latest.stem.removeprefix("step-"))
+        if latest is None:
+            raise OmrlError(f"{self.folder} has no checkpoint yet: train it first.")
+        return latest
 
     @property
     def curves(self) -> dict[str, Curve]:
@@ -154,23 +169,21 @@ class Run:
     @property
     def environment(self) -> dict[str, Any]:
         """What it was made with."""
-        return self._json("environment.json")
+        return self._json("environment.json", Environment)
 
     @property
     def seconds(self) -> dict[str, float]:
         """Where the time of training went."""
-        found = self._json("timings.json").get("seconds", {})
-        if not isinstance(found, dict) or not all(isinstance(value, int | float) for value in found.values()):
-            raise OmrlError(f"{self.folder / 'timings.json'} must say seconds by what was done.")
+        found: dict[str, float] = self._json("timings.json", Timings).get("seconds", {})
         return found
 
     def summary(self, name: str = "scores") -> dict[str, Any]:
         """What a test found, by the name of its rows' file; nothing where there was none."""
-        return self._json(f"{name}.json")
+        return self._json(f"{name}.json", Summary)
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str, kind: type) -> dict[str, Any]:
         path = self.folder / name
-        return read_json(path) if path.is_file() else {}
+        return conform(kind, read_json(path), path) if path.is_file() else {}
 
     def _latest(self) -> Path | None:
         """The newest checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from omrl.errors import OmrlError
+from omrl.words import shortened
 
 
 @contextmanager
@@ -39,14 +41,30 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise OmrlError(f"{path} is not JSON ({reason}).") from error
+    value = _json(path)
     if not isinstance(value, dict):
         raise OmrlError(f"{path} is not a JSON object.")
     return value
+
+
+def read_json_list(path: Path) -> list[dict[str, Any]]:
+    """A list of JSON objects."""
+    value = _json(path)
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise OmrlError(f"{path} is not a list of JSON objects.")
+    return value
+
+
+def _json(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # half a character, perhaps, which no file and no terminal can show
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
+    except (OSError, ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise OmrlError(f"{path} is not JSON ({reason}).") from error
 
 
 def harmless(cell: object) -> str:
@@ -61,6 +79,44 @@ def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     """Write a CSV file atomically."""
     with replacing(path) as temporary, temporary.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
+
+
+def read_rows(path: Path, columns: Sequence[str], appended: bool = False) -> list[dict[str, str]]:
+    """Rows of a CSV file with these columns; a row that an interrupted run left half written is not one."""
+    text = read_text(path, appended) if path.is_file() else ""
+    if not text:
+        return []
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        if not set(columns) <= set(rows.fieldnames or ()):
+            raise OmrlError(f"{path} must have the columns {', '.join(columns)}.")
+        return [row for row in rows if None not in row.values() and None not in row]
+    except csv.Error as error:
+        raise OmrlError(f"{path} is not a table ({error}).") from error
+
+
+def whole(cell: str, path: Path) -> int:
+    """A count in a cell of a table."""
+    if not re.fullmatch(r"[0-9]{1,15}", cell):  # as many digits as a double has
+        raise OmrlError(f"{path} has {shortened(cell)} where a whole number belongs.")
+    return int(cell)
+
+
+def number(cell: str, path: Path) -> float:
+    """A number in a cell of a table; it need not be finite."""
+    try:
+        return float(cell)
+    except ValueError:
+        raise OmrlError(f"{path} has {shortened(cell)} where a number belongs.") from None
+
+
+def read_text(path: Path, appended: bool = False) -> str:
+    """What a file says; of one that is appended to, up to the last whole line."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OmrlError(f"{path} cannot be read ({error}).") from error
+    return text[: text.rfind("\n") + 1] if appended else text
 
 
 def write_tensors(

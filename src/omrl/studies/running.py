@@ -35,6 +35,8 @@ from omrl.studies.planning import Job, Source
 
 # A run saves itself this many times at least, and is looked at so often on test tasks, for its learning curve.
 SAVES, LOOKS = 5, 20
+# What a study reads of a test's summary.
+NEEDED = {"protocol", "context_level", "esr", "rms"}
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -155,7 +157,8 @@ def kept_test(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any] |
     raw = run / file_name(Evaluate(run, **options))
     there = raw.is_file() and not Run.open(run).scores_changed(raw.stem)
     kept = Run.open(run).summary(raw.stem) if there else {}
-    return (kept if kept.get("updates") == updates else None), raw, options
+    whole = kept.get("updates") == updates and kept.keys() >= NEEDED
+    return (kept if whole else None), raw, options
 
 
 # -- units -------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
 from omrl.data import MetaDataset
+from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
 from omrl.evaluation.logged import logged
 from omrl.evaluation.summaries import summary
@@ -26,7 +27,7 @@ from omrl.learning.stages import learn_stages
 from omrl.learning.starting import starting_point
 from omrl.runs.run import Run
 from omrl.schema import changed
-from omrl.storage.files import replacing
+from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import Row
 from omrl.tuning.trials import populate_trials, together
 
@@ -49,7 +50,9 @@ def keep(path: Path, found: Sequence[Mapping[str, Any]]) -> None:
     def place(one: Mapping[str, Any]) -> tuple[str, str]:
         return one["family"], one["row"]
 
-    before = json.loads(path.read_text()) if path.is_file() else []
+    before = read_json_list(path) if path.is_file() else []
+    if any("family" not in one or "row" not in one for one in before):
+        raise OmrlError(f"{path} is not a file of trials: each says of which family and row it is.")
     kept = [one for one in before if place(one) != place(found[0])] + list(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ from pathlib import Path
 from omrl.data.interchange.limits import Limit
 from omrl.errors import OmrlError
 
-# How long HDF5 files may take to be read once: at the least, and bytes on disk per second.
-TRIAL_SECONDS = 60.0
+# How long HDF5 files may take to be read once: at the least, and bytes on disk per second; and the program to begin.
+TRIAL_SECONDS = 5.0
+BEGIN_SECONDS = 60.0
 TRIAL_SPEED = 5e6
 TRIAL = Path(__file__).with_name("hdf5_trial.py")
 
@@ -30,7 +32,7 @@ def try_hdf5(paths: Sequence[Path], limit: Limit) -> None:
     seconds = TRIAL_SECONDS + sum(path.stat().st_size for path in paths) / TRIAL_SPEED
     # -P, because beside the program lie modules with names of the standard library's.
     child = subprocess.Popen(
-        [sys.executable, "-P", str(TRIAL)],
+        [sys.executable, "-P", str(TRIAL), str(seconds)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -38,10 +40,11 @@ def try_hdf5(paths: Sequence[Path], limit: Limit) -> None:
         env=_environment(),
     )
     try:
-        tried, _ = child.communicate("\n".join(lines), timeout=seconds)
+        tried, _ = child.communicate("\n".join(lines), timeout=BEGIN_SECONDS + seconds)
         if child.returncode == 0:
             return
-        problem = "the HDF5 library crashes on it"
+        slow = child.returncode == -signal.SIGALRM
+        problem = f"reading it did not end in {seconds:.0f} s" if slow else "the HDF5 library crashes on it"
     except subprocess.TimeoutExpired:
         child.kill()
         tried, _ = child.communicate()

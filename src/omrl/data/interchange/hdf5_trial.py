@@ -1,10 +1,12 @@
 """Read HDF5 files once, to see whether that comes to an end.
 
-A program of its own, which needs nothing of omrl: `python -P hdf5_trial.py`, with a line `BYTES PATH` for every file on
-its input. It prints each path before it reads it. What HDF5 itself finds wrong is left for the import to say.
+A program of its own, which needs nothing of omrl: `python -P hdf5_trial.py SECONDS`, with a line `BYTES PATH` for every
+file on its input. It prints each path before it reads it, and is ended by the system if all of them take longer. What
+HDF5 itself finds wrong is left for the import to say.
 """
 
 import math
+import signal
 import sys
 from pathlib import Path
 
@@ -37,6 +39,7 @@ def read(path: str, limit: int) -> None:
 
 def main() -> None:
     """Every file of the input."""
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))  # nobody catches it, so that it ends HDF5 too
     for line in sys.stdin.read().splitlines():
         limit, _, path = line.partition(" ")
         print(path, flush=True)

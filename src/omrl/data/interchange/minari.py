@@ -168,7 +168,7 @@ def read_dataset(args: Import) -> MetaDataset:
             raise OmrlError(f"{args.src} mixes datasets that omrl exported with others; give the folder of one kind")
         refuse_flags(args)
         return _read_ours(args, ours)
-    except (OSError, RuntimeError, KeyError, ValueError, AssertionError, TypeError, IndexError) as error:
+    except (OSError, RuntimeError, LookupError, ValueError, AssertionError, TypeError, AttributeError) as error:
         raise OmrlError(f"{args.src} cannot be read as Minari datasets: {error}") from error
 
 
@@ -183,7 +183,7 @@ def _claimed(path: Path) -> int:
 def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
     about = [dict(dataset.storage.metadata[KEY]) for dataset in datasets]
     entries = [
-        from_plain(TaskEntry, entry_from_version_1(record.pop("task")), dataset.id)
+        from_plain(TaskEntry, entry_from_version_1(record.pop("task")), str(args.src / dataset.id))
         for record, dataset in zip(about, datasets, strict=True)
     ]
     positions = [record.pop("position") for record in about]

@@ -1,0 +1,69 @@
+"""A short form of the campaign in tests/torture: a damaged file of each kind, and every step disturbed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from torture import forked
+from torture.campaign import AT, Worker, make_world
+from torture.inputs import KINDS, judge
+from torture.steps import STEPS
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux")
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("torture")
+    (folder / "worker").mkdir()
+    return Worker(make_world(folder), folder / "worker", SEED)
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not kind.slow])
+def test_damaged_files_get_one_sentence_or_the_right_answer(worker, kind):
+    found = worker.do(f"input/{kind}/0")
+    assert not found.wrong, f"{found.wrong}\n{found.trace}"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_was_disturbed_ends_with_the_same_files(worker, step):
+    rng = random.Random(f"{SEED}/{step}")
+    operations = worker.operations(step)
+    opens = [i for i, done in enumerate(operations, 1) if done.startswith("open ")] or [1]
+    ways = [f"{what}/{step}/{rng.choice(opens)}" for what in AT if what != "kill"] + [f"twice/{step}/1"]
+    for case in (f"kill/{step}/{rng.randrange(1, len(operations) + 1)}", rng.choice(ways)):
+        found = worker.do(case)
+        assert not found.wrong, f"{case}: {found.wrong}\n{found.trace}"
+
+
+# -- whether it would be noticed ---------------------------------------------------------------------------------------
+
+
+def test_a_child_that_hangs_dies_or_takes_too_much_is_noticed():
+    assert forked.attempt(lambda: time.sleep(5), seconds=0.2).hung
+    assert forked.attempt(lambda: os.kill(os.getpid(), signal.SIGKILL)).signal == signal.SIGKILL
+    grown = forked.attempt(lambda: len(bytearray(300 * 1024**2)), memory=None)
+    assert grown.grown > 200 * 1024**2
+    assert forked.attempt(lambda: len(bytearray(300 * 1024**2)), memory=100 * 1024**2).error == "MemoryError"
+    raised = forked.attempt(lambda: 1 / 0)
+    assert (raised.error, raised.answer) == ("ZeroDivisionError", None)
+
+
+def test_wrong_answers_are_noticed(worker):
+    ended = forked.Ended(answer=1)
+    kind = KINDS["checkpoint"]
+    target = worker.folder / "x"
+    assert "silently" in judge(kind, ended, 2, worker.folder, target, unchanged=False)
+    assert judge(kind, forked.Ended(error="KeyError"), 1, worker.folder, target, unchanged=False).startswith("KeyError")
+    long = forked.Ended(error="OmrlError", kinds=("OmrlError",), sentence=f"{target} is {'long ' * 500}")
+    assert "characters" in judge(kind, long, 1, worker.folder, target, unchanged=False)
+    silent = forked.Ended(error="OmrlError", kinds=("OmrlError",), sentence="Something is wrong.")
+    assert "names no file" in judge(kind, silent, 1, worker.folder, target, unchanged=False)
+    fine = forked.Ended(error="OmrlError", kinds=("OmrlError",), sentence=f"{target} is damaged.")
+    assert judge(kind, fine, 1, worker.folder, target, unchanged=False) == ""
