@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from omrl.families import FAMILIES
@@ -96,3 +97,29 @@ def test_another_preset_is_found_and_an_unknown_one_is_not(omrl):
 def test_its_flags_are_listed_and_it_is_named_among_the_others(omrl):
     assert "--prototypes INT" in omrl("train", "prototypes", "--help")
     assert "prototypes" in omrl("train", "prototype", "--data", "data", "--out", "x", fails=True)
+
+
+def test_a_family_of_that_distribution_is_simulated(omrl):
+    rng, log, params = np.random.default_rng(0), ["task,episode,obs_0,obs_1,action,reward,terminated"], {}
+    for number, loss in enumerate((0.05, 0.1, 0.2, 0.3)):
+        params[f"tank-{number}"] = {"loss": loss}
+        for episode in range(3):
+            warm, wanted = rng.uniform([0.0, 0.5], [0.5, 1.5])
+            for _ in range(20):
+                act = rng.uniform(-1, 1)
+                after = warm + 0.2 * (1 + act) - loss * warm
+                log.append(f"tank-{number},{episode},{warm},{wanted},{act},{-abs(after - wanted)},0")
+                warm = after
+    (omrl.folder / "tanks.csv").write_text("\n".join(log) + "\n")
+    (omrl.folder / "tanks.json").write_text(json.dumps(params))
+    told = ["--family", "tanks", "--task-params", "tanks.json", "--test-tasks", "tank-2"]
+    omrl("data", "import", "--from", "csv", "tanks.csv", "tanks", *told)
+    small = ["--steps", "4", "--seeds", "1", "--hidden", "8", "8", "--encoder-hidden", "8", "8", "--meta-batch", "2"]
+    omrl("train", "focal", "--data", "tanks", "--out", "tanks-run", *small, "--eval-every", "2")
+    assert "mean return" in omrl("evaluate", "tanks-run", "--episodes", "2")
+    omrl("report", "tanks-run", "--out", "tanks-report")
+    page = (omrl.folder / "tanks-report" / "index.html").read_text()
+    assert "There is no film strip: Tanks cannot be drawn." in page
+    assert "the families are sparse-point-robot" in (said := omrl("collect", "tank", "--out", "x", fails=True))
+    assert "(did you mean 'tanks'?)" in said
+    assert "omrl trains no agents for tanks" in omrl("collect", "tanks", "--out", "x", fails=True)

@@ -119,7 +119,10 @@ class Preset:
 def preset(family: TaskFamily, schedule: str = "default") -> Preset:
     """A family's configuration from the file beside this one."""
     text = resources.files("omrl.behaviour").joinpath("presets.toml").read_text()
-    table: dict[str, Any] = tomllib.loads(text)[family.name]
+    tables = tomllib.loads(text)
+    if family.name not in tables:
+        raise OmrlError(f"omrl trains no agents for {family.name}: log it by policies of your own.")
+    table: dict[str, Any] = tables[family.name]
     schedules: dict[str, dict[str, Any]] = {"default": {}, "paper": table.pop("paper")}
     if schedule not in schedules:
         raise OmrlError(f"There is no schedule {schedule!r}; there are {' and '.join(schedules)}.")

@@ -1,9 +1,11 @@
-"""The paper's six task families: `FAMILIES` by name, and their gymnasium ids.
+"""The paper's six task families: `FAMILIES` by name, and their gymnasium ids; other packages' by `get_family`.
 
 Importing this loads numpy alone; gymnasium and mujoco come with the first environment or simulator.
 """
 
 from __future__ import annotations
+
+from importlib import metadata
 
 from omrl.errors import OmrlError, did_you_mean
 from omrl.families.ant import ANT_FWD_BACK
@@ -25,15 +27,24 @@ FAMILIES: dict[str, TaskFamily] = {
 
 
 def get_family(name: str) -> TaskFamily:
-    """The family of that name."""
+    """The family of that name: omrl's own, or one that an installed package names by an entry point `omrl.families`."""
     if name in FAMILIES:
         return FAMILIES[name]
-    raise OmrlError(
-        f"There is no family {name!r}{did_you_mean(name, FAMILIES)}; the families are {', '.join(FAMILIES)}."
-    )
+    installed = metadata.entry_points(group="omrl.families")
+    if name not in installed.names:
+        known = [*FAMILIES, *sorted(installed.names)]
+        raise OmrlError(f"There is no family {name!r}{did_you_mean(name, known)}; the families are {', '.join(known)}.")
+    try:
+        found = installed[name].load()
+    except (ImportError, AttributeError) as error:
+        raise OmrlError(f"The family {name!r} cannot be loaded ({error}).") from error
+    if not isinstance(found, TaskFamily) or found.name != name:
+        raise OmrlError(f"{installed[name].value} is not an omrl.TaskFamily of the name {name!r}.")
+    return found
 
 
 def register() -> None:
     """Make the families' ids known to gymnasium; calling it again changes nothing."""
     for family in FAMILIES.values():
-        family.register()
+        if family.env_id:
+            family.register()

@@ -94,9 +94,9 @@ class Simulator(ABC):
     def set_state(self, state: ArrayLike) -> None:
         """Continue from what `get_state` gave."""
 
-    @abstractmethod
     def painter(self, index: int) -> Painter:
         """Draws environment `index` from its states (rows of `get_state`)."""
+        raise OmrlError(f"{type(self).__name__} cannot be drawn.")
 
     def close(self) -> None:  # noqa: B027  (only some simulators hold anything)
         """Give back threads."""

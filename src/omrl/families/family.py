@@ -102,8 +102,6 @@ class TaskFamily:
     """A distribution of MDPs that share observation and action spaces."""
 
     name: str
-    env_id: str
-    """The gymnasium id; it takes a task's params as keyword arguments."""
     summary: str
     varies: Literal["reward", "dynamics"]
     horizon: int
@@ -113,6 +111,8 @@ class TaskFamily:
     splits: Mapping[str, Split]
     """'paper' is the split that is scored."""
     simulator_class: type[Simulator]
+    env_id: str = ""
+    """The gymnasium id, or nothing where it has none; it takes a task's params as keyword arguments."""
     best: Callable[[Task], float | None] | None = None
     """The best possible return of a task over the horizon, where it is known."""
     logged_steps: int = 200
@@ -158,6 +158,8 @@ class TaskFamily:
         """Make its id known to gymnasium's registry, which it returns; calling it again changes nothing."""
         with needs_extra("sim", "A gymnasium environment"):
             from gymnasium.envs import registration
+        if not self.env_id:
+            raise OmrlError(f"{self.name} has no gymnasium environment, only a simulator.")
         if self.env_id not in registration.registry:
             class_name = self.env_id.removeprefix("omrl/").removesuffix("-v0")
             registration.register(

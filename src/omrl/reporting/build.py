@@ -18,7 +18,7 @@ from omrl.data.command import summary
 from omrl.data.findings import column_facts, findings
 from omrl.drawing import runs as figures
 from omrl.drawing.style import Drawn, finish, style
-from omrl.families import FAMILIES
+from omrl.families import get_family
 from omrl.families.batched import usable_cores
 from omrl.progress import Meter
 from omrl.reporting import tables
@@ -194,7 +194,7 @@ def _look(content: Content, facts: RunFacts, seen: Probe, folder: Path, name: Na
     if found is None:
         return
     if found.film:
-        seconds = 1 / FAMILIES[found.family].simulator_class.steps_per_second
+        seconds = 1 / get_family(found.family).simulator_class.steps_per_second
         tasks = counted(len(found.film), "test task")
         caption = f"The adapted policy in {tasks}, by {found.label}, from left to right in time."
         drawing = finish(figures.film_strip(found, seconds), folder, file, caption, wide=True)

@@ -15,7 +15,7 @@ from omrl.data.findings import column_names
 from omrl.errors import OmrlError, did_you_mean
 from omrl.evaluation import stats
 from omrl.evaluation.summaries import context_words, logged_summary, summary
-from omrl.families import FAMILIES, Task
+from omrl.families import Task, get_family
 from omrl.runs.config import RunConfig
 from omrl.runs.records import Curve, LoggedScores, Scores
 from omrl.runs.run import Run
@@ -228,8 +228,8 @@ def level_returns(dataset: MetaDataset) -> dict[str, Array]:
 def best_return(family: str, task: Task) -> float | None:
     """The best possible return of a task, where it is known."""
     try:
-        return FAMILIES[family].best_return(task) if family in FAMILIES else None
-    except (KeyError, TypeError, ValueError, IndexError):  # a manifest may name a family and hold other parameters
+        return get_family(family).best_return(task)
+    except (OmrlError, KeyError, TypeError, ValueError, IndexError):  # a manifest may name a family that is not there
         return None
 
 

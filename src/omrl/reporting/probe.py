@@ -16,7 +16,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation.contexts import embeddings, infer_tasks
 from omrl.evaluation.embedding import pair_distances, principal_components, tsne
 from omrl.evaluation.logged import halves
-from omrl.families import FAMILIES, Task
+from omrl.families import Task, get_family
 from omrl.reporting.gather import RunFacts, colourings, task_values
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
@@ -224,12 +224,11 @@ def _unit(trained: Model, actions: Array) -> Array:
 
 def roll_out(trained: Model, view: MetaDataset) -> Rollouts:
     """The first episode that `omrl evaluate` scores, of one learner, with the way that it took."""
-    if view.family is None or view.family not in FAMILIES:
-        raise OmrlError("These logs belong to none of omrl's families: without a simulator nothing can be rolled out.")
+    family = get_family(view.family or "")
     names = view.split["test"][:TASKS]
     if not names:
         raise OmrlError("This dataset has no test tasks.")
-    family, view = FAMILIES[view.family], view.select(names)
+    view = view.select(names)
     tasks = view.tasks
     z = infer_tasks(trained, view, Evaluate.context, SEED)[LEARNER]
     simulator = family.simulator(tasks)

@@ -141,7 +141,7 @@ def _episode_buffer(rows: Arrays) -> Any:
 
 def _env_spec(family: str | None, params: dict[str, Any]) -> Any:
     """The family's environment with the task as keyword arguments; None for one's own logs."""
-    if family not in FAMILIES:
+    if family not in FAMILIES or not FAMILIES[family].env_id:
         return None
     register()
     spec = copy.deepcopy(gymnasium.spec(FAMILIES[family].env_id))
