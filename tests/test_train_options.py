@@ -8,12 +8,15 @@ import subprocess
 import sys
 from dataclasses import asdict, fields, replace
 
+import numpy as np
 import pytest
 
 import omrl
 from omrl import cli
+from omrl.algorithms import ALGORITHMS
 from omrl.algorithms.focal import FOCALConfig
 from omrl.commands.train import MAX_ROWS, Train
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 from omrl.learning import starting
@@ -184,9 +187,26 @@ def test_a_preset_sets_hyperparameters_and_its_level(command):
     assert hyperparameters.actor_lr == FOCALConfig().actor_lr  # what the preset leaves open
 
 
-def test_one_s_own_logs_start_from_the_defaults(command, own_logs):
-    found, hyperparameters = command(folder=own_logs)
-    assert hyperparameters == FOCALConfig() and found.level == "mixed"
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_one_s_own_logs_have_a_preset_that_follows_from_them(name, own_logs, tmp_path):
+    """Three pumps with 40 rows each in episodes of 20; what is expected is worked out from the rows here."""
+    start, config = starting.starting_point(Train(name, own_logs, tmp_path / "run", device="cpu"))
+    assert (start.preset, start.level, start.steps) == ("own-logs", "mixed", 5_000)
+    rewards = np.concatenate([MetaDataset.open(own_logs).rows(task)["rewards"] for task in ("pump-0", "pump-1")])
+    wanted = {"reward_scale": pytest.approx(5 / rewards.std(), rel=0.01), "gamma": 0.95, "meta_batch": 2}
+    wanted |= {"divergence": "gaussian-kl", "target_divergence": 0.2, "near_bounds": 0.05, "warm_up": 2_000}
+    for field, value in wanted.items():
+        assert getattr(config, field, value) == value
+    assert all(value == (64, 64) for field, value in vars(config).items() if field.endswith("hidden"))
+    again, same = starting.starting_point(Train(name, own_logs, tmp_path / "run", preset="own-logs", device="cpu"))
+    assert (again.steps, same) == (start.steps, config)
+
+
+def test_larger_logs_are_learnt_from_for_longer(tmp_path):
+    pumps(tmp_path / "large", tasks=9, rows=8_000)
+    start, config = starting.starting_point(Train("focal", tmp_path / "large", tmp_path / "run", device="cpu"))
+    assert start.steps == 48 * 8 * 8_000 // (8 * 32) // 1_000 * 1_000 == 12_000
+    assert (config.warm_up, config.meta_batch) == (4_800, 8)
 
 
 def test_what_is_given_stands_above_the_preset(command, data, tmp_path, monkeypatch):
@@ -321,7 +341,7 @@ def test_bad_arguments_get_one_sentence_and_leave_no_run(data, tmp_path, changes
 
 
 def test_logs_of_no_family_have_no_presets(own_logs, tmp_path):
-    with pytest.raises(OmrlError, match="is of no family, and presets are of families: leave out --preset measured"):
+    with pytest.raises(OmrlError, match="is of no family, and measured is a preset of families: leave out --preset"):
         train(own_logs, tmp_path / "run", preset="measured")
     assert not (tmp_path / "run").exists()
 

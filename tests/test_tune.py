@@ -120,7 +120,7 @@ MINE = """
 [[rows]]
 label = "small"
 algorithm = "focal"
-changes = { hidden = [4], encoder_hidden = [4], batch_size = 4, context_size = 4, regularisation = "none" }
+changes = { hidden = [4], encoder_hidden = [4], batch_size = 4, context_size = 4, regularisation = "none", warm_up = 0 }
 tried = { beta = [0.5, 2.0] }
 
 [[rows]]

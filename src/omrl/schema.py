@@ -76,6 +76,12 @@ def _fraction(value: float) -> float:
     return value
 
 
+def _near_bounds(value: float) -> float:
+    if not 0 <= value < 0.5:
+        raise _wrong(f"must be at least 0 and below 0.5, not {value}")
+    return value
+
+
 def _layers(value: tuple[int, ...]) -> tuple[int, ...]:
     if min(value, default=1) < 1:
         raise _wrong(f"must be layers of at least 1, not {value}")
@@ -88,6 +94,7 @@ Count = Annotated[int, AfterValidator(_not_negative)]
 Positive = Annotated[float, AfterValidator(_above_zero)]
 NotNegative = Annotated[float, AfterValidator(_not_negative)]
 Fraction = Annotated[float, AfterValidator(_fraction)]
+NearBounds = Annotated[float, AfterValidator(_near_bounds)]
 # Files have lists where Python has tuples.
 Floats = Annotated[tuple[float, ...], Field(strict=False)]
 Numbers = Annotated[tuple[int, ...], Field(strict=False)]

@@ -32,6 +32,8 @@ ALGORITHMS = {
 }
 # The preset that is taken where none is named, by those that have it for the data's family.
 USUAL = "paper"
+# The same for logs of no family; what of it depends on the log is in `omrl.learning.own_logs`.
+OWN_LOGS = "own-logs"
 # Values of these hold for every family of a preset.
 EVERY_FAMILY = "every-family"
 NO_PRESETS = ("small", "cost", "metrics")
@@ -103,16 +105,22 @@ def _checked(name: str, found: object) -> type[Algorithm[Any]]:
 def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[str, Any]:
     """What a preset sets for a family: hyperparameters, and the level, rows and updates of the run.
 
-    None is the usual one, or nothing where the algorithm does not have it for this family or the data is of none.
+    None is the usual one, or nothing where the algorithm does not have it for this family.
     """
     presets = {name: table for name, table in _beside(algorithm).items() if name not in NO_PRESETS}
+    own_logs = presets.pop(OWN_LOGS, {})
+    if (preset == OWN_LOGS and own_logs) or (preset is None and family is None):
+        return dict(own_logs)
     if preset is None:
         usual = presets.get(USUAL, {})
         return {**usual.get(EVERY_FAMILY, {}), **usual[family]} if family is not None and family in usual else {}
     if family is None:
-        raise OmrlError(f"The data is of no family, and presets are of families: leave out --preset {preset}.")
+        raise OmrlError(
+            f"The data is of no family, and {preset} is a preset of families: leave out --preset, or give {OWN_LOGS}."
+        )
     if family not in presets.get(preset, {}):
         known = [name for name, families in presets.items() if family in families]
+        known += [OWN_LOGS] if own_logs else []
         has = f"it has {', '.join(known)}" if known else "it has none"
         raise OmrlError(f"{algorithm} has no preset {preset!r} for {family}; {has}.")
     return {**presets[preset].get(EVERY_FAMILY, {}), **presets[preset][family]}

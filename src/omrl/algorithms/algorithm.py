@@ -86,8 +86,9 @@ class Recipe:
     """z is the mean of what `encoder` makes of the transitions, or that of the product of a Gaussian for each."""
     squashed: bool
     """Whether tanh bounds the codes; of Gaussians, their means."""
-    actions: Literal["gaussian", "candidates"]
-    """`actor` gives mean and spread before tanh; or `vae.decoder` proposes, `actor` perturbs and `critic` chooses."""
+    actions: Literal["gaussian", "candidates", "choices"]
+    """`actor` gives mean and spread before tanh; or `vae.decoder` proposes, `actor` perturbs and `critic` chooses; or
+    `actor` gives a number for each choice."""
     perturbation: float = 0.0
     """How far a candidate is moved at most."""
     latents: Tensor | None = None

@@ -86,6 +86,7 @@ def saturated(act: Tensor, data_act: Tensor) -> dict[str, Tensor]:
 
 
 def twin_q(nets: nn.Module, params: Params, *inputs: Tensor) -> Tensor:
-    """Both copies of the child `critic` [2, ...] on inputs [..., dim] side by side."""
+    """Both copies of the child `critic` on inputs [..., dim] side by side: [2, ...], or [2, ..., K] of K values."""
     rows = torch.cat(inputs, -1)
-    return call(nets, params, "critic", rows.flatten(0, -2)).view(2, *rows.shape[:-1])
+    values = call(nets, params, "critic", rows.flatten(0, -2)).view(2, *rows.shape[:-1], -1)
+    return values.squeeze(-1) if values.shape[-1] == 1 else values

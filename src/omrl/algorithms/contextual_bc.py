@@ -1,7 +1,7 @@
 """Contextual behaviour cloning: FOCAL's encoder, and a policy that imitates the log; no reinforcement learning.
 
 What remains of FOCAL when nothing is improved: whoever is not better than this has learnt nothing from rewards but
-which task it is. A deterministic encoder is trained by FOCAL's distance-metric loss (see `focal.py`), a Gaussian policy
+which task it is. A deterministic encoder is trained by FOCAL's distance-metric loss (see `focal.py`), a policy
 on [s, z] by the likelihood of the logged actions, cut off from the encoder's gradients. Every loss is a pure function
 for one learner.
 """
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
-from omrl.algorithms.common import encode, per_row, saturated, transition_dim
-from omrl.algorithms.divergences import behaviour_loss
+from omrl.algorithms.common import encode, per_row, transition_dim
 from omrl.algorithms.focal import Power, distance_metric_loss
+from omrl.algorithms.heads import make_head
 from omrl.learning.engine import Batch, Info, Params, call
-from omrl.learning.nets import MLP, gaussian
-from omrl.schema import Layers, NotNegative, Positive, settings
+from omrl.learning.nets import MLP
+from omrl.schema import Floats, Layers, NearBounds, NotNegative, Positive, settings
 
 
 @settings
@@ -36,10 +36,14 @@ class ContextualBCConfig(MetaConfig):
     """Weight of the repulsion, on top of the power's own [beta]."""
     epsilon: Positive = 0.1
     """Softening of the inverse powers [epsilon]."""
+    near_bounds: NearBounds = 0.0
+    """Share of an action's range from each bound in which a logged action is taken for "here or beyond"."""
     actor_lr: Positive = 1e-3
     """Adam step size of the policy [alpha_2]."""
     dml_lr: Positive = 1e-3
     """Adam step size of the encoder [alpha_1]."""
+    choices: Floats = ()
+    """Where actions are choices: their numbers in [-1, 1]. The data says it, and leaving it out is right."""
 
 
 class ContextualBCNets(nn.Module):
@@ -49,7 +53,9 @@ class ContextualBCNets(nn.Module):
         super().__init__()
         transition = transition_dim(obs_dim, act_dim, config.next_obs_in_context)
         self.encoder = MLP(transition, config.encoder_hidden, config.latent_dim, generator=generator)
-        self.actor = MLP(obs_dim + config.latent_dim, config.hidden, 2 * act_dim, generator=generator, last_scale=0.01)
+        self.head = make_head(act_dim, config.choices, config.near_bounds)
+        state = obs_dim + config.latent_dim
+        self.actor = MLP(state, config.hidden, self.head.outputs, generator=generator, last_scale=0.01)
 
 
 class ContextualBC(Algorithm[ContextualBCConfig]):
@@ -62,7 +68,16 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
     Config = ContextualBCConfig
     Nets = ContextualBCNets
     batch_spec = BatchSpec(context_sets=2)
-    recipe = Recipe("mean", squashed=True, actions="gaussian")
+    discrete_actions = True
+
+    def __init__(self, nets: ContextualBCNets, config: ContextualBCConfig) -> None:
+        super().__init__(nets, config)
+        self.head = nets.head
+
+    @property
+    def recipe(self) -> Recipe:
+        """FOCAL's, without its control."""
+        return Recipe("mean", squashed=True, actions="choices" if self.config.choices else "gaussian")
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -79,13 +94,12 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
         return codes, torch.ones_like(codes)
 
     def policy(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
-        """Mean and raw log-std of the actions before tanh."""
+        """Mean and raw log-std of the actions before tanh, or a number for each choice."""
         return call(self.nets, params, "actor", torch.cat([obs, z], -1))
 
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
-        """The deterministic action tanh(mean)."""
-        mean, _ = gaussian(self.policy(params, obs, z))
-        return torch.tanh(mean)
+        """The deterministic action tanh(mean), or the likeliest choice."""
+        return self.head.act(self.policy(params, obs, z))
 
     def loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """The sum of both losses, each of which moves its own network alone."""
@@ -93,7 +107,6 @@ class ContextualBC(Algorithm[ContextualBCConfig]):
         z_pair = self.infer(params, batch["context"])  # [M, 2, l]
         L_dml = distance_metric_loss(z_pair[:, 0], z_pair[:, 1], config.power, config.beta, config.epsilon)
         policy = self.policy(params, batch["obs"], per_row(z_pair[:, 0], batch).detach())
-        actor = behaviour_loss(policy, batch["act"])
-        mean, _ = gaussian(policy)
-        info = {"dml_loss": L_dml, "actor_loss": actor, **saturated(torch.tanh(mean), batch["act"])}
+        actor = self.head.imitation(policy, batch["act"])
+        info = {"dml_loss": L_dml, "actor_loss": actor, **self.head.watched(self.head.act(policy), batch["act"])}
         return L_dml + actor, info

@@ -18,8 +18,9 @@ from torch import Tensor
 from omrl.algorithms.algorithm import BatchSpec, Recipe
 from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, product_of_gaussians
 from omrl.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig, SoftActorCriticNets
+from omrl.errors import OmrlError
 from omrl.learning.engine import Batch, Info, Params
-from omrl.schema import NotNegative, Positive, settings
+from omrl.schema import Floats, NotNegative, Positive, settings
 
 Power = Literal["inverse-square", "inverse", "linear", "square"]
 # The paper's weights: at a distance of 0.5 per dimension all four repulsions are equal (its table of the power study).
@@ -63,6 +64,16 @@ class FOCALConfig(SoftActorCriticConfig):
     """Let the critic's loss train the encoder too."""
     dml_lr: Positive = 1e-3
     """Adam step size of the encoder [alpha_1]."""
+    choices: Floats = ()
+    """Where actions are choices: their numbers in [-1, 1]. The data says it, and leaving it out is right."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.regularisation != "none" and (self.divergence == "categorical-kl") != bool(self.choices):
+            raise OmrlError(
+                "divergence must be categorical-kl where actions are choices, and only there; "
+                f"it is {self.divergence}, and the actions are {'choices' if self.choices else 'amounts'}."
+            )
 
 
 class FOCALNets(SoftActorCriticNets):
@@ -70,7 +81,7 @@ class FOCALNets(SoftActorCriticNets):
 
     def __init__(self, obs_dim: int, act_dim: int, config: FOCALConfig, generator: torch.Generator) -> None:
         codes = config.latent_dim * (2 if config.encoder == "probabilistic" else 1)
-        super().__init__(obs_dim, act_dim, codes, config, generator)
+        super().__init__(obs_dim, act_dim, codes, config, generator, config.choices)
 
 
 class FOCAL(SoftActorCritic[FOCALConfig]):
@@ -82,6 +93,7 @@ class FOCAL(SoftActorCritic[FOCALConfig]):
 
     Config = FOCALConfig
     Nets = FOCALNets
+    discrete_actions = True
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -131,7 +143,7 @@ class FOCAL(SoftActorCritic[FOCALConfig]):
     def recipe(self) -> Recipe:
         """Either encoder bounds its codes."""
         codes: Literal["mean", "gaussians"] = "mean" if self.config.encoder == "deterministic" else "gaussians"
-        return Recipe(codes, squashed=True, actions="gaussian")
+        return Recipe(codes, squashed=True, actions="choices" if self.config.choices else "gaussian")
 
     def z_of(self, params: Params, batch: Batch, noise: Batch) -> Tensor:
         """z of a batch's tasks [M, l] from the first context set of each, which is what control sees."""

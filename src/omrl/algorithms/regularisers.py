@@ -13,23 +13,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from omrl.algorithms.divergences import (
-    Discriminator,
-    Divergence,
-    Penalty,
-    behaviour_loss,
-    dual_loss,
-    estimate,
-    gaussian_kl,
-)
+from omrl.algorithms.divergences import Discriminator, Divergence, Penalty, dual_loss, estimate
+from omrl.algorithms.heads import Head
 from omrl.learning.nets import MLP
+
+CLOSED_FORMS = ("gaussian-kl", "categorical-kl")
 
 Net = Callable[[Tensor], Tensor]
 """The regulariser's network with somebody's parameters."""
 
 
 class Regulariser(ABC):
-    """Shapes: states [..., X] are [s, z], actions [..., A]; `policy` are a Gaussian policy's outputs at the states."""
+    """Shapes: states [..., X] are [s, z], actions [..., A]; `policy` are a policy's outputs at the states."""
 
     @abstractmethod
     def network(self, state_dim: int, act_dim: int, hidden: Sequence[int], generator: torch.Generator) -> MLP:
@@ -72,26 +67,27 @@ class Dual(Regulariser):
 
 @dataclass(frozen=True)
 class ClosedForm(Regulariser):
-    """A Gaussian behaviour policy fits the log; the KL divergence to it is known."""
+    """A behaviour policy with the actor's own head fits the log; the KL divergence to it is known."""
 
+    head: Head
     reads_actions = False
 
     def network(self, state_dim: int, act_dim: int, hidden: Sequence[int], generator: torch.Generator) -> MLP:
-        """(s, z) to mean and raw log-std."""
-        return MLP(state_dim, hidden, 2 * act_dim, generator=generator)
+        """(s, z) to a policy's outputs."""
+        return MLP(state_dim, hidden, self.head.outputs, generator=generator)
 
     def divergence(self, g: Net, state: Tensor, policy: Tensor, policy_act: Tensor, data_act: Tensor) -> Tensor:
         """KL(policy || behaviour)."""
-        return gaussian_kl(policy, g(state))
+        return self.head.kl(policy, g(state))
 
     def loss(self, g: Net, state: Tensor, policy_act: Tensor, data_act: Tensor, mix: Tensor) -> Tensor:
         """Negative log-likelihood of the logged actions."""
-        return behaviour_loss(g(state), data_act)
+        return self.head.imitation(g(state), data_act)
 
 
-def regulariser(divergence: Divergence, penalty: Penalty) -> Regulariser:
+def regulariser(divergence: Divergence, penalty: Penalty, head: Head) -> Regulariser:
     """By the names that configs have."""
-    return ClosedForm() if divergence == "gaussian-kl" else Dual(divergence, penalty)
+    return ClosedForm(head) if divergence in CLOSED_FORMS else Dual(divergence, penalty)
 
 
 def _at(g: Net, state: Tensor) -> Discriminator:

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
-from omrl.algorithms.common import per_row, saturated, task_reward, transition_dim, twin_q
+from omrl.algorithms.common import per_row, task_reward, transition_dim, twin_q
 from omrl.algorithms.divergences import Divergence, Penalty
+from omrl.algorithms.heads import Critics, make_head
 from omrl.algorithms.regularisers import Net, regulariser
 from omrl.errors import OmrlError
 from omrl.learning.engine import Batch, Info, Loss, Params, call, detached
-from omrl.learning.nets import MLP, gaussian, squashed_gaussian
-from omrl.schema import AtLeastOne, Count, Fraction, Layers, NotNegative, Positive, settings
+from omrl.learning.nets import MLP
+from omrl.schema import AtLeastOne, Count, Fraction, Layers, NearBounds, NotNegative, Positive, settings
 
 
 @settings
@@ -41,6 +42,8 @@ class SoftActorCriticConfig(MetaConfig):
     """Which divergence."""
     penalty: Penalty = "gradient"
     """What keeps the discriminator smooth."""
+    near_bounds: NearBounds = 0.0
+    """Share of an action's range from each bound in which `gaussian-kl` takes a logged action for "here or beyond"."""
     alpha: NotNegative = 50.0
     """Strength of the regularisation [alpha]; where it starts when it is adapted."""
     alpha_rate: NotNegative = 0.0
@@ -70,7 +73,7 @@ class SoftActorCriticConfig(MetaConfig):
 
     def __post_init__(self) -> None:
         if self.warm_up and self.regularisation == "none":
-            raise OmrlError("warm_up is about approaching the data, which needs a regularisation.")
+            raise OmrlError("warm_up is about approaching the data, which needs a regularisation; give --warm-up 0.")
         if self.regularisation != "none" and self.alpha > self.alpha_max:
             raise OmrlError(f"alpha is {self.alpha}, above alpha_max, which is {self.alpha_max}.")
 
@@ -79,15 +82,23 @@ class SoftActorCriticNets(nn.Module):
     """The trained parts of one learner; `codes` is how many numbers the encoder makes of a transition."""
 
     def __init__(
-        self, obs_dim: int, act_dim: int, codes: int, config: SoftActorCriticConfig, generator: torch.Generator
+        self,
+        obs_dim: int,
+        act_dim: int,
+        codes: int,
+        config: SoftActorCriticConfig,
+        generator: torch.Generator,
+        choices: Sequence[float] = (),
     ) -> None:
         super().__init__()
         state = obs_dim + config.latent_dim
+        self.head = make_head(act_dim, choices, config.near_bounds)
+        self.regulariser = regulariser(config.divergence, config.penalty, self.head)
         mlp = partial(MLP, generator=generator)
         self.encoder = mlp(transition_dim(obs_dim, act_dim, config.next_obs_in_context), config.encoder_hidden, codes)
-        self.actor = mlp(state, config.hidden, 2 * act_dim, last_scale=0.01)
-        self.critic = mlp(state + act_dim, config.hidden, 1, copies=2)
-        self.g = regulariser(config.divergence, config.penalty).network(state, act_dim, config.hidden, generator)
+        self.actor = mlp(state, config.hidden, self.head.outputs, last_scale=0.01)
+        self.critic = mlp(state + self.head.critic_reads, config.hidden, self.head.critic_outputs, copies=2)
+        self.g = self.regulariser.network(state, act_dim, config.hidden, generator)
         self.alpha = nn.Parameter(torch.tensor(config.alpha))
         if config.warm_up:
             self.clock = nn.Parameter(torch.tensor(0.0))  # updates so far
@@ -103,9 +114,9 @@ class SoftActorCritic(Algorithm[C]):
     plain_descent = ("alpha", "clock")
     has_values = True
 
-    def __init__(self, nets: nn.Module, config: C) -> None:
+    def __init__(self, nets: SoftActorCriticNets, config: C) -> None:
         super().__init__(nets, config)
-        self.regulariser = regulariser(config.divergence, config.penalty)
+        self.head, self.regulariser = nets.head, nets.regulariser
 
     @property
     def learning_rate(self) -> dict[str, float]:
@@ -122,7 +133,8 @@ class SoftActorCritic(Algorithm[C]):
     def noise(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one update of all learners: batch [P, M, B, ...]."""
         act, device = batch["act"], batch["act"].device
-        drawn = {name: torch.randn(act.shape, generator=generator, device=device) for name in ("act", "next_act")}
+        names = ("act", "next_act") if self.head.draws else ()
+        drawn = {name: torch.randn(act.shape, generator=generator, device=device) for name in names}
         if self.regularised:
             drawn["mix"] = torch.rand((*act.shape[:-1], 1), generator=generator, device=device)
         return drawn
@@ -162,29 +174,32 @@ class SoftActorCritic(Algorithm[C]):
     # -- control ---------------------------------------------------------------------------------------------------
 
     def policy(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
-        """pi(a | s, z): mean and raw log-std of a tanh-squashed Gaussian."""
+        """pi(a | s, z): mean and raw log-std of a tanh-squashed Gaussian, or a number for each choice."""
         return call(self.nets, params, "actor", torch.cat([obs, z], -1))
 
     def act(self, params: Params, obs: Tensor, z: Tensor) -> Tensor:
-        """The deterministic action tanh(mean)."""
-        mean, _ = gaussian(self.policy(params, obs, z))
-        return torch.tanh(mean)
+        """The deterministic action tanh(mean), or the likeliest choice."""
+        return self.head.act(self.policy(params, obs, z))
 
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
         """Both critics [2, ...]."""
-        return twin_q(self.nets, params, obs, z, act)
+        return self.head.q(self._critics(params, obs, z), act)
+
+    def _critics(self, params: Params, obs: Tensor, z: Tensor) -> Critics:
+        return partial(twin_q, self.nets, params, obs, z)
 
     def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
         """FOCAL's Eqn 27: squared Bellman error; with the value penalty the target pays for straying at s' too."""
         config, detached_params = self.config, detached(params)
         detached_z = z.detach()
         policy = self.policy(detached_params, batch["next_obs"], detached_z)
-        next_act, next_log_prob = squashed_gaussian(policy, noise["next_act"])
-        value = self.q(targets, batch["next_obs"], detached_z, next_act).amin(0) - next_log_prob
+        critics = self._critics(targets, batch["next_obs"], detached_z)
+        own = self.head.expected(policy, critics, noise.get("next_act"))
+        value = own.value - own.log_prob
         weight = torch.ones_like(value)
         if config.regularisation == "value":
-            data_act = batch["next_act"] if self.regulariser.reads_actions else next_act
-            divergence = self.D(detached_params, batch["next_obs"], detached_z, policy, next_act, data_act)
+            data_act = batch["next_act"] if self.regulariser.reads_actions else own.act
+            divergence = self.D(detached_params, batch["next_obs"], detached_z, policy, own.act, data_act)
             value = value - self._alpha(detached_params) * divergence
             if self.regulariser.reads_actions:
                 # The behaviour's action at s' is the next logged one; rows without it are left out.
@@ -197,12 +212,12 @@ class SoftActorCritic(Algorithm[C]):
         """FOCAL's Eqn 28: value and entropy of the policy's own actions, minus what it pays for straying."""
         detached_params, detached_z = detached(params), z.detach()
         policy = self.policy(params, batch["obs"], detached_z)
-        act, log_prob = squashed_gaussian(policy, noise["act"])
-        value = self.q(detached_params, batch["obs"], detached_z, act).amin(0)
+        critics = self._critics(detached_params, batch["obs"], detached_z)
+        value, log_prob, act = self.head.expected(policy, critics, noise.get("act"))
         counts = (detached_params["clock"] >= self.config.warm_up).to(value) if self.config.warm_up else 1.0
         loss = (log_prob - counts * value).mean()
         info = {"act": act.detach(), "q": value.mean(), "entropy": -log_prob.mean()}
-        info |= saturated(info["act"], batch["act"])
+        info |= self.head.watched(info["act"], batch["act"])
         if self.regularised:
             info["divergence"] = self.D(detached_params, batch["obs"], detached_z, policy, act, batch["act"]).mean()
             loss = loss + self._alpha(detached_params) * info["divergence"]
@@ -236,8 +251,8 @@ class SoftActorCritic(Algorithm[C]):
         """A step of the discriminator alone, on a batch of its own."""
         detached_params = detached({name: value for name, value in params.items() if not name.startswith("g.")})
         z = per_row(self.z_of(detached_params, batch, noise), batch)
-        act, _ = squashed_gaussian(self.policy(detached_params, batch["obs"], z), noise["act"])
-        return self.L_g(params, batch, z, act, noise), {}
+        policy = self.policy(detached_params, batch["obs"], z)
+        return self.L_g(params, batch, z, self.head.drawn(policy, noise.get("act")), noise), {}
 
     def L_control(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> tuple[Tensor, Info]:
         """The sum of the losses of critic, actor and discriminator, each of which moves its own network alone."""

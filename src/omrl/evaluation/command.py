@@ -26,12 +26,13 @@ def run(args: Evaluate) -> None:
     known = found["tasks_trained_on"] if args.split == "test" else 0
     title = f"{args.run}, {args.split} tasks{f' ({known} of them trained on)' if known else ''}, {found['protocol']}"
     table = Table("", "", title=title, show_header=False)
-    for row in _logged_lines(found) if found["protocol"] == "logged" else _return_lines(found):
+    config = Run.open(args.run).config
+    chosen = config.choices is not None
+    for row in _logged_lines(found, chosen) if found["protocol"] == "logged" else _return_lines(found):
         table.add_row(*row)
     table.add_row("each task known by", found["context_from"])
-    steps = Run.open(args.run).config.steps
-    if found["updates"] < steps:
-        table.add_row("not finished", f"{found['updates']:,} of {steps:,} updates")
+    if found["updates"] < config.steps:
+        table.add_row("not finished", f"{found['updates']:,} of {config.steps:,} updates")
     if found["stopped"]:
         table.add_row("stopped early", f"seed {', '.join(map(str, found['stopped']))}: a number was not finite")
     for name in ("esr", "rms"):
@@ -59,12 +60,12 @@ def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _logged_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _logged_lines(found: dict[str, Any], chosen: bool) -> list[tuple[str, str]]:
     labels = {
         "identification": f"tasks told apart (chance {found['chance']:.3f})",
-        "action_error": "action error, RMS in [-1, 1]",
+        "action_error": "action error, share of other choices" if chosen else "action error, RMS in [-1, 1]",
         "noise_floor": "of which the log's own noise, at most",
-        "constant_error": "that of the mean action",
+        "constant_error": "that of the most frequent choice" if chosen else "that of the mean action",
         "q_logged": "Q of logged actions",
         "q_policy": "Q of the policy's actions",
     }

@@ -22,6 +22,8 @@ from omrl.runs.policy import CONTEXT
 # Contexts drawn from each half of a task's rows to tell tasks apart, rows of a task that actions are compared on, and
 # rows among which each of those looks for its like.
 SETS, SCORED_ROWS, LIKE_ROWS = 10, 2_000, 10_000
+# Choices that are nearer than this in [-1, 1] are the same one, rounded.
+SAME = 1e-4
 
 
 class Logged(Protocol):
@@ -39,8 +41,9 @@ def logged(model: Model, view: MetaDataset, context: int, seed: int) -> dict[str
     """What logs alone can tell, each [seeds, tasks]. A task is known from one half of its rows, judged by the other.
 
     identification: share of held-out contexts whose z is nearest to the mean z of their own task, of all tasks;
-    action_error: RMS difference of the adapted policy's actions and the logged ones, which lie in [-1, 1];
-    constant_error: the same for the task's mean action, whatever the observation;
+    action_error: RMS difference of the adapted policy's actions and the logged ones, which lie in [-1, 1], or of
+    choices the share in which they differ;
+    constant_error: the same for the task's mean action, or its most frequent one, whatever the observation;
     noise_floor: what the log's own unsteadiness makes of it, which even its author would have: see `noise_floor`;
     q_logged, q_policy: mean value of the logged and of the policy's actions, where the algorithm has a `q`.
     """
@@ -56,14 +59,14 @@ def logged(model: Model, view: MetaDataset, context: int, seed: int) -> dict[str
         drawn = np.stack([half[rng.integers(len(half), size=shape)] for half in (known, held)], axis=1)
         scored = held if len(held) <= SCORED_ROWS else np.sort(rng.choice(held, SCORED_ROWS, replace=False))
         obs = model.normalise(torch.from_numpy(rows["observations"][scored]).to(model.population.device))
-        act, usual = _unit(model, rows["actions"][scored]), _unit(model, rows["actions"][known]).mean(0)
+        act, usual = _unit(model, rows["actions"][scored]), _usual(model, _unit(model, rows["actions"][known]))
         with torch.no_grad():
             codes.append(vmap(algorithm.infer)(params, model.contexts({name: rows[name][drawn] for name in CONTEXT})))
             z = codes[-1][:, 0, :1].expand(-1, len(obs), -1)  # from one context, as a user adapts
             own = vmap(algorithm.act, in_dims=(0, None, 0))(params, obs, z)
             values = {
-                "action_error": (own - act).square().mean((1, 2)).sqrt(),
-                "constant_error": (usual - act).square().mean().sqrt().expand(len(own)),
+                "action_error": _apart(model, own, act),
+                "constant_error": _apart(model, usual.expand(1, *act.shape), act).expand(len(own)),
                 "noise_floor": _floor(model, rows, known, obs, act, rng).expand(len(own)),
             }
             if algorithm.has_values:
@@ -75,6 +78,21 @@ def logged(model: Model, view: MetaDataset, context: int, seed: int) -> dict[str
     if len(codes) < 2:
         return result  # one task is always told apart
     return {"identification": identification(torch.stack(codes, dim=1)).cpu().numpy(), **result}
+
+
+def _usual(model: Model, act: torch.Tensor) -> torch.Tensor:
+    """The mean action [A] of some [N, A], or of choices the most frequent one."""
+    if model.run.config.choices is None:
+        return act.mean(0)
+    kinds, counts = np.unique(act.cpu().numpy(), axis=0, return_counts=True)
+    return torch.from_numpy(kinds[counts.argmax()]).to(act)
+
+
+def _apart(model: Model, own: torch.Tensor, act: torch.Tensor) -> torch.Tensor:
+    """How far actions [P, N, A] are from the logged ones [N, A], for each of P: RMS, or the share of other choices."""
+    if model.run.config.choices is None:
+        return (own - act).square().mean((1, 2)).sqrt()
+    return ((own - act).abs() > SAME).any(-1).float().mean(1)
 
 
 def identification(codes: torch.Tensor) -> torch.Tensor:
@@ -106,7 +124,11 @@ def _floor(
     """That of held-out rows by those of the other half, of other episodes: noise lasts for some rows perhaps."""
     like = known if len(known) <= LIKE_ROWS else np.sort(rng.choice(known, LIKE_ROWS, replace=False))
     like_obs = model.normalise(torch.from_numpy(rows["observations"][like]).to(model.population.device))
-    return noise_floor(obs, act, like_obs, _unit(model, rows["actions"][like]))
+    like_act = _unit(model, rows["actions"][like])
+    if model.run.config.choices is not None:
+        # Two draws differ at least as often as one does from the likeliest choice.
+        return _apart(model, like_act[torch.cdist(obs, like_obs).argmin(1)][None], act)
+    return noise_floor(obs, act, like_obs, like_act)
 
 
 def halves(episode: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -19,4 +19,5 @@ def describe(model: Model, seed: int) -> dict[str, Any]:
         "action_dim": model.act_dim,
         "latent_dim": model.hyperparameters.latent_dim,
         "columns": model.run.config.columns,
+        "choices": model.run.config.choices,
     }

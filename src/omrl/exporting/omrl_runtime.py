@@ -74,6 +74,7 @@ class Model:
             columns = list(zip(*transitions)) or [()] * len(CONTEXT)  # noqa: B905
         else:
             raise ValueError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
+        columns[1] = self.numbered(columns[1])
         shapes = ((-1, self.obs_dim), (-1, self.act_dim), (-1,), (-1, self.obs_dim))
         obs, act, rew, next_obs = (numbers(*column) for column in zip(columns, CONTEXT, shapes))  # noqa: B905
         lengths = {len(array) for array in (obs, act, rew, next_obs)}
@@ -98,6 +99,10 @@ class Model:
         state = np.concatenate([obs, np.broadcast_to(z, (len(obs), len(z)))], -1)
         if self.about["actions"] == "gaussian":
             return np.tanh(self.network("actor", state)[:, : self.act_dim])
+        if self.about["actions"] == "choices":
+            liked = self.network("actor", state)
+            # Where one of these is not finite, nothing is chosen.
+            return np.asarray(self.arrays["choices"][liked.argmax(-1)] + 0.0 * liked.sum(-1, keepdims=True))
         latents = np.broadcast_to(self.arrays["latents"], (len(obs), *self.arrays["latents"].shape))
         states = np.repeat(state[:, None], latents.shape[1], axis=1)
         acts = np.tanh(self.network("vae.decoder", states, latents))
@@ -105,6 +110,31 @@ class Model:
         acts = np.clip(acts, -1.0, 1.0)
         values = self.network("critic", states, acts)[..., 0]
         return np.asarray(acts[np.arange(len(acts)), values.argmax(-1)])
+
+    def numbered(self, actions: Any) -> Any:
+        """Choices of the log as numbers; amounts as they are."""
+        if not self.about["choices"]:
+            return actions
+        found = []
+        for one, column in zip(self.about["choices"], zip(*actions)):  # noqa: B905
+            known: dict[Any, float] = {float(np.float32(value)): value for value in one["values"]}
+            known.update(zip(one["labels"] or (), one["values"]))  # noqa: B905
+            keys = [value if isinstance(value, str) else float(np.float32(value)) for value in column]
+            if wrong := [key for key in keys if key not in known]:
+                raise ValueError(f"actions cannot be {wrong[0]!r}; they are one of {one['labels'] or one['values']}.")
+            found.append([known[key] for key in keys])
+        return np.transpose(found)
+
+    def logged(self, actions: Array) -> Array:
+        """Choices as the log has them: levels, or words; amounts as they are."""
+        if not self.about["choices"]:
+            return actions
+        found = []
+        for place, one in enumerate(self.about["choices"]):
+            nearest = np.abs(actions[:, place, None] - np.array(one["values"], np.float32)).argmin(-1)
+            found.append(np.array(one["labels"] or np.array(one["values"], np.float32))[nearest])
+        kind = None if len({column.dtype.kind for column in found}) == 1 else object
+        return np.stack([column.astype(kind or column.dtype) for column in found], -1)
 
     def normalised(self, obs: Array) -> Array:
         """Observations as the networks see them."""
@@ -145,6 +175,7 @@ class Policy:
         actions = low + (unit + 1.0) * 0.5 * (high - low)
         if not np.isfinite(actions).all():
             raise ValueError("The policy gives an action that is not finite for this observation.")
+        actions = self.model.logged(actions)
         return np.asarray(actions[0] if one else actions)
 
 

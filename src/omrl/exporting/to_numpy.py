@@ -12,6 +12,7 @@ import numpy as np
 from omrl.errors import OmrlError
 from omrl.exporting import omrl_runtime
 from omrl.exporting.description import describe
+from omrl.runs.choices import as_logged, in_units
 from omrl.runs.model import Model
 from omrl.storage.files import replacing
 
@@ -52,6 +53,9 @@ def exported(model: Model, seed: int) -> tuple[dict[str, Any], dict[str, np.ndar
         if name.startswith(tuple(f"{network}." for network in networks)):
             # Of twin critics the first one chooses.
             arrays[name] = (value[0] if value.ndim == 3 else value).detach().cpu().numpy()
+    if model.run.config.choices is not None:
+        units = in_units(model.run.config.choices, model.action_low.tolist(), model.action_high.tolist())
+        arrays["choices"] = np.array(units, np.float32).reshape(-1, model.act_dim)
     if recipe.latents is not None:
         arrays["latents"] = recipe.latents.numpy()
     about = {
@@ -72,10 +76,15 @@ def _try(runtime: omrl_runtime.Model, model: Model, seed: int) -> None:
     mean, std = runtime.arrays["observation_mean"], runtime.arrays["observation_std"]
     obs, next_obs = (mean + std * rng.normal(size=(TRIED, model.obs_dim)) for _ in range(2))
     act = rng.uniform(model.action_low, model.action_high, (TRIED, model.act_dim))
+    if model.run.config.choices is not None:
+        act = as_logged(act, model.run.config.choices)
     context = dict(zip(omrl_runtime.CONTEXT, (obs, act, rng.normal(size=TRIED), next_obs), strict=True))
     found, wanted = runtime.adapt(context), model.adapt(context, seed, on_strange="ignore")
-    apart = np.abs(found.act(obs) - wanted.act(obs)) / (model.action_high - model.action_low)
-    agree = (apart.max(-1) < TOLERANCE).mean()
+    if model.run.config.choices is not None:
+        agree = (found.act(obs) == wanted.act(obs)).all(-1).mean()
+    else:
+        apart = np.abs(found.act(obs) - wanted.act(obs)) / (model.action_high - model.action_low)
+        agree = (apart.max(-1) < TOLERANCE).mean()
     if not np.allclose(found.z, wanted.z, atol=TOLERANCE, rtol=TOLERANCE) or agree < AGREEING:
         name = model.run.config.algorithm
         raise OmrlError(f"{name} infers or acts otherwise than its recipe says; export it with --to onnx instead.")

@@ -56,6 +56,8 @@ class _Part(nn.Module):
     def __init__(self, model: Model, seed: int) -> None:
         super().__init__()
         self.algorithm, self.obs_dim, self.act_dim = model.algorithm, model.obs_dim, model.act_dim
+        choices = model.run.config.choices
+        self.choices = None if choices is None else [torch.tensor(one["values"]) for one in choices]
         # Names of parameters have dots, which names of buffers must not.
         self.names = {name: name.replace(".", "__") for name in model.params(seed)}
         for name, value in model.params(seed).items():
@@ -87,7 +89,14 @@ class Actor(_Part):
 
     def forward(self, obs: Tensor, z: Tensor) -> Tensor:
         unit = self.algorithm.act(self.params(), self.normalised(obs), z)
-        return self.low + (unit + 1.0) * 0.5 * (self.high - self.low)
+        actions = self.low + (unit + 1.0) * 0.5 * (self.high - self.low)
+        if self.choices is None:
+            return actions
+        # Of each number the level that was logged, and not one that rounding made.
+        nearest = [
+            levels[(actions[:, place, None] - levels).abs().argmin(-1)] for place, levels in enumerate(self.choices)
+        ]
+        return torch.stack(nearest, -1)
 
 
 def _graph(part: nn.Module, example: Mapping[str, Tensor], output: str, free: Mapping[str, Mapping[int, Any]]) -> Any:

@@ -8,7 +8,7 @@ arguments, and on CPU it ends with the same bytes as one that was never interrup
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,15 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from omrl import schema
-from omrl.algorithms import get_algorithm, read_preset
+from omrl.algorithms import OWN_LOGS, about, get_algorithm, read_preset
 from omrl.algorithms.algorithm import MetaConfig
 from omrl.commands.train import OF_THE_RUN, Train
 from omrl.data import MetaDataset
+from omrl.data.manifest import Manifest
 from omrl.errors import OmrlError
-from omrl.learning import training
+from omrl.learning import own_logs, training
+from omrl.learning.devices import choose_device
+from omrl.runs.choices import choices_of, in_units
 from omrl.runs.run import Run
 from omrl.storage.files import read_json
 
@@ -60,6 +63,7 @@ def parse(arguments: Sequence[str]) -> tuple[Train, MetaConfig]:
         data: Path | None = None
         preset: str | None = None
         config: Path | None = None
+        device: str = Train.device
 
     both = make_dataclass(
         "Options", [("train", FlagCreatePairsOff[Train]), ("hyperparameters", kind.Config)], frozen=True
@@ -68,17 +72,34 @@ def parse(arguments: Sequence[str]) -> tuple[Train, MetaConfig]:
     if not {"-h", "--help"} & set(arguments):
         source, _ = tyro.cli(Source, args=arguments[1:], return_unknown_args=True, **options)
         if source.data is not None or source.config is not None:
-            named = replace(default.train, preset=source.preset, config=source.config)
+            named = replace(default.train, preset=source.preset, config=source.config, device=source.device)
             default = both(*starting_point(named if source.data is None else replace(named, data=source.data)))
     found = tyro.cli(both, args=arguments, default=default, **options)
     return found.train, found.hyperparameters
+
+
+def about_choices(names: Collection[str], manifest: Manifest) -> dict[str, Any]:
+    """Hyperparameters of those who learn from choices, where actions are."""
+    if manifest.discrete_actions is None or "choices" not in names:
+        return {}
+    every = in_units(choices_of(manifest) or (), manifest.action_low, manifest.action_high)
+    return {"choices": every, **({"divergence": "categorical-kl"} if "divergence" in names else {})}
 
 
 def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     """The arguments with what a preset or another run's config says, and its hyperparameters."""
     kind = get_algorithm(args.algorithm)
     if args.config is None:
-        values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, MetaDataset.open(args.data).family)
+        dataset = MetaDataset.open(args.data)
+        values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
+        names = {field.name for field in fields(kind.Config)}
+        own = args.preset == OWN_LOGS or (args.preset is None and dataset.family is None)
+        if own and about(args.algorithm, OWN_LOGS):
+            view = dataset.level(values["level"]).select(dataset.split["train"])
+            # What the file beside the algorithm says stands above what the log suggests.
+            values = own_logs.fitted(names, view, choose_device(args.device)) | values
+            args = replace(args, preset=OWN_LOGS)
+        values |= about_choices(names, dataset.manifest)
         same = {name: values.pop(name) for name in OF_THE_RUN if name in values}
         return replace(args, **same), schema.read(kind.Config, values, f"The preset of {args.algorithm}")
     if not args.config.is_file():

@@ -29,6 +29,7 @@ from omrl.learning.engine import Batch, Info, Mode
 from omrl.learning.looks import Looks
 from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
 from omrl.learning.stages import learn_stages, of_tasks
+from omrl.runs.choices import choices_of, in_units
 from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.mirrors import need_wandb
 from omrl.runs.model import Model
@@ -57,6 +58,7 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
             f"The actions of {args.data} are discrete, which {args.algorithm} cannot learn; if numbers between them "
             "make sense, import the logs with --action-kind continuous."
         )
+    _check_choices(args, hyperparameters, dataset)
     dense = [stage.dense_rewards for stage in algorithm.stages(dataset.manifest.varies)]
     if any([algorithm.batch_spec.dense_rewards, *dense]) and "rewards_dense" not in view.rows(0):
         raise OmrlError(f"{args.data} has no rewards_dense, which dense_reward asks for.")
@@ -124,7 +126,18 @@ def run_config(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -
         stream=args.stream,
         batch=batches(_algorithm(args, hyperparameters, dataset).batch_spec),
         columns=_columns(dataset),
+        choices=choices_of(dataset.manifest),
     )
+
+
+def _check_choices(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> None:
+    """What an algorithm was told of choices is what the data says of them."""
+    told, choices = tuple(getattr(hyperparameters, "choices", ())), choices_of(dataset.manifest)
+    bounds = dataset.manifest.action_low, dataset.manifest.action_high
+    if choices is None and told:
+        raise OmrlError(f"The actions of {args.data} are amounts, and choices are given; leave --choices out.")
+    if choices is not None and told != in_units(choices, *bounds):
+        raise OmrlError(f"The choices of {args.data} are not those that are given; leave --choices out.")
 
 
 def _columns(dataset: MetaDataset) -> Columns | None:

@@ -18,6 +18,7 @@ from omrl.evaluation.embedding import pair_distances, principal_components, tsne
 from omrl.evaluation.logged import halves
 from omrl.families import Task, get_family
 from omrl.reporting.gather import RunFacts, colourings, task_values
+from omrl.runs.choices import as_numbers
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
 
@@ -208,7 +209,9 @@ def beside_the_log(trained: Model, view: MetaDataset) -> tuple[Episode, ...]:
         shown = held[episode == numbers[lengths.argmax()]][:EPISODE_ROWS]
         policy = trained.adapt({key: of_task[key][context] for key in CONTEXT}, on_strange="ignore")
         obs, acts = of_task["observations"][shown], of_task["actions"][shown]
-        own = policy.act(obs)
+        own, choices = policy.act(obs), trained.run.config.choices
+        if choices is not None:  # words cannot be drawn: their places among the choices can
+            own = as_numbers(own, "actions", choices)
         far, far_logged = (
             torch.cdist(placed(obs, _unit(trained, actions)), like).min(1).values.numpy() for actions in (own, acts)
         )

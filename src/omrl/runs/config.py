@@ -10,6 +10,7 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError
+from omrl.runs.choices import Choice
 from omrl.runs.names import Columns
 from omrl.schema import AtLeastOne, Count, Floats, Size, read, settings
 from omrl.storage.files import read_json
@@ -81,6 +82,8 @@ class RunConfig:
     """What an update reads: the fields of a BatchSpec."""
     columns: Columns | None = None
     """What the numbers of observations and actions are called, where the data says it."""
+    choices: list[Choice] | None = None
+    """Where actions are choices: what each of their numbers may be."""
     schema: int = SCHEMA
     """Version of these fields."""
 
@@ -92,6 +95,8 @@ class RunConfig:
             named = [len(self.columns["observations"]), len(self.columns["actions"])]
             if named != [self.observation_dim, self.action_dim]:
                 raise OmrlError(f"columns names {named} numbers of {[self.observation_dim, self.action_dim]}.")
+        if self.choices is not None and len(self.choices) != self.action_dim:
+            raise OmrlError(f"choices has {len(self.choices)} numbers, and action_dim is {self.action_dim}.")
 
     @classmethod
     def open(cls, path: Path) -> RunConfig:

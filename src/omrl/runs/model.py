@@ -188,7 +188,7 @@ class Model:
 
     def read(self, transitions: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Checked transitions as arrays."""
-        return read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns)
+        return read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns, self.run.config.choices)
 
 
 def load(run: str | Path, trust: str | Collection[str] = ()) -> Model:

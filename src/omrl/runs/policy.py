@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from omrl.errors import OmrlError
 from omrl.runs.belief import Belief
+from omrl.runs.choices import Choice, as_logged, as_numbers
 from omrl.runs.names import Columns, in_order
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ class Policy:
         return self._z.cpu().numpy()
 
     def act(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """The action for one observation [S], or for many [N, S]; or for their columns by name."""
+        """The action for one observation [S], or for many [N, S]; or for their columns by name.
+
+        Where actions are choices, it is one of them: a level or a word of the log.
+        """
         trained, columns = self._trained, self._trained.run.config.columns
         ordered = in_order(obs, "obs", columns and columns["observations"])
         values = checked(ordered, "obs", trained.obs_dim, ndim=(1, 2))
@@ -64,10 +68,12 @@ class Policy:
             z = self._z.expand(len(rows), -1)
             unit = trained.algorithm.act(self._params, trained.normalise(rows), z).numpy()
         low, high = trained.action_low, trained.action_high
-        actions = low + (unit + 1.0) * 0.5 * (high - low)
+        actions = np.asarray(low + (unit + 1.0) * 0.5 * (high - low), dtype=np.float32)
         if not np.isfinite(actions).all():  # weights and observations may be so large that their products are not
             raise OmrlError(f"{trained.run.folder} gives an action that is not finite for this observation.")
-        return np.asarray(actions[0] if values.ndim == 1 else actions, dtype=np.float32)
+        choices = trained.run.config.choices
+        chosen = actions if choices is None else as_logged(actions, choices)
+        return np.asarray(chosen[0] if values.ndim == 1 else chosen)
 
     def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:
         """Learn from one more transition of the task: z is then as if it had been among those adapted to.
@@ -96,7 +102,11 @@ class Policy:
 
 
 def read_context(
-    transitions: Any, obs_dim: int, act_dim: int, columns: Columns | None = None
+    transitions: Any,
+    obs_dim: int,
+    act_dim: int,
+    columns: Columns | None = None,
+    choices: Sequence[Choice] | None = None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Arrays of a context from a dict of arrays or a list of (s, a, r, s'), checked; s, a and s' also by name."""
     if isinstance(transitions, Mapping):
@@ -112,7 +122,10 @@ def read_context(
     observed, acted = columns and columns["observations"], columns and columns["actions"]
     arrays = {}
     for name, values, width, named in zip(CONTEXT, given, widths, (observed, acted, None, observed), strict=True):
-        arrays[name] = checked(in_order(values, name, named), name, width, ndim=(1,) if width is None else (2,))
+        ordered = in_order(values, name, named)
+        if name == "actions" and choices is not None:
+            ordered = as_numbers(ordered, name, choices)
+        arrays[name] = checked(ordered, name, width, ndim=(1,) if width is None else (2,))
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise OmrlError(f"The context's arrays differ in length: {lengths}.")

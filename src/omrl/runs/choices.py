@@ -1,0 +1,76 @@
+"""Actions that are choices: from the words or levels of the log to numbers, and back to exactly these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from omrl.data.manifest import Manifest
+from omrl.errors import OmrlError
+
+# Together: a policy has a number for each of them, and its critics a value.
+MOST = 64
+
+
+class Choice(TypedDict):
+    """What one number of an action may be."""
+
+    values: list[float]
+    labels: list[str] | None
+    """The words that they stand for, where the log had words."""
+
+
+def choices_of(manifest: Manifest) -> list[Choice] | None:
+    """As a run keeps them; nothing where actions are amounts."""
+    if manifest.discrete_actions is None:
+        return None
+    every = manifest.discrete_actions
+    return [Choice(values=[*one.values], labels=None if one.labels is None else [*one.labels]) for one in every]
+
+
+def in_units(choices: Sequence[Choice], low: Sequence[float], high: Sequence[float]) -> tuple[float, ...]:
+    """All that an action can be, each number in [-1, 1], one action after the other."""
+    together = int(np.prod([len(one["values"]) for one in choices]))
+    if together > MOST:
+        raise OmrlError(
+            f"Actions have {together:,} choices together, and {MOST} at most are learnt; if numbers between them make "
+            "sense, import the logs with --action-kind continuous."
+        )
+    numbers = np.array(list(product(*(one["values"] for one in choices))), np.float32)
+    lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
+    return tuple(((numbers - lowest) * (2 / (highest - lowest)) - 1).ravel().tolist())
+
+
+def as_logged(actions: np.ndarray[Any, Any], choices: Sequence[Choice]) -> np.ndarray[Any, Any]:
+    """The choices that numbers [..., A] stand for, rounded as they may be: levels as logged, or words."""
+    found = []
+    for place, one in enumerate(choices):
+        nearest = np.abs(actions[..., place, None] - np.array(one["values"], np.float32)).argmin(-1)
+        found.append(np.array(one["labels"] or one["values"])[nearest])
+    if len({column.dtype.kind for column in found}) > 1:
+        found = [column.astype(object) for column in found]
+    chosen = np.stack(found, axis=-1)
+    return chosen.astype(np.float32) if chosen.dtype.kind == "f" else chosen
+
+
+def as_numbers(values: Any, what: str, choices: Sequence[Choice]) -> np.ndarray[Any, Any]:
+    """Numbers [..., A] of choices as they were logged; another value is an error."""
+    given = np.array(values, dtype=object)
+    if given.ndim == 0 or given.shape[-1] != len(choices):
+        raise OmrlError(f"{what} must have shape [..., {len(choices)}], not {list(given.shape)}.")
+    numbers = np.empty(given.shape, np.float32)
+    for place, one in enumerate(choices):
+        known: dict[str | float, float] = dict(zip(one["labels"] or (), one["values"], strict=False))
+        known |= {float(np.float32(value)): value for value in one["values"]}
+        for row in np.ndindex(given.shape[:-1]):
+            value = given[(*row, place)]
+            try:
+                numbers[(*row, place)] = known[value if isinstance(value, str) else float(np.float32(value))]
+            except (KeyError, TypeError, ValueError) as error:
+                shown = ", ".join(map(str, one["labels"] or [f"{v:g}" for v in one["values"]]))
+                raise OmrlError(f"{what} cannot be {value!r}; it is one of {shown}.") from error
+    return numbers
