@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import omrl
-from domain_helpers import a_task, log, save
+from domain_helpers import LEVEL, SCALE, a_task, log, save
 from omrl.errors import OmrlError
 from omrl.runs.calibration import PARTS, Honest
 from omrl.runs.model import StrangeContext
-from omrl.runs.run import Run
+from omrl.runs.run import RUN, Run
+from omrl.storage import folders
 from service_helpers import boilers
 from training_helpers import train
 
@@ -101,6 +102,70 @@ def test_a_strange_context_is_warned_of_refused_or_ignored(model):
         model.adapt(honest, on_strange="shrug")
 
 
+def observations(rng, tasks=20):
+    """Of tasks that nobody has seen."""
+    return np.concatenate([log(a_task(rng), rng, ROWS)["observations"] for _ in range(tasks)])
+
+
+def test_a_state_scores_by_the_share_of_logged_ones_that_are_further_away(model):
+    rng = np.random.default_rng(8)
+    policy = model.adapt(context(rng, 32), on_strange="ignore")
+    found = policy.state_score(observations(rng))
+    for share in (0.01, 0.05, 0.5):
+        assert (found < share).mean() == pytest.approx(share, rel=0.5, abs=0.01)
+    assert policy.state_score(SCALE * 9 + LEVEL) < 0.01
+    assert policy.state_score(LEVEL) > 0.5
+
+
+def test_far_from_the_log_the_cloned_logger_acts(model):
+    rng = np.random.default_rng(9)
+    rows = context(rng, 32)
+    bold, kept = (model.adapt(rows, on_strange="ignore", fallback=way) for way in (None, "behaviour"))
+    near, far = np.tile(LEVEL, (3, 1)), LEVEL + SCALE * [[6.0, 0, 0, 0], [0, 0, 7.0, 0]]
+    np.testing.assert_array_equal(kept.act(near), bold.act(near))
+    assert (kept.acted, kept.fell_back) == (3, 0)
+    both = kept.act(np.concatenate([near, far]))
+    np.testing.assert_array_equal(both[:3], bold.act(near))
+    assert (kept.acted, kept.fell_back) == (8, 2)
+    assert (bold.acted, bold.fell_back) == (6, 0)
+    calibration = model.calibration
+    cloned = calibration.clones[0].act(calibration.obs_in_units(far), kept.z[0])
+    np.testing.assert_allclose(both[3:], 5.0 + 5.0 * cloned, rtol=1e-5)
+    assert kept.act(far[0]).shape == (1,)
+
+
+def test_the_clone_does_as_the_logger_does_on_average(model):
+    rng = np.random.default_rng(10)
+    errors, noise = [], []
+    for _ in range(20):
+        task = a_task(rng)
+        rows = log(task, rng, ROWS)
+        z = model.infer(rows, 0)
+        calibration = model.calibration
+        state = (rows["observations"] - LEVEL) / SCALE
+        wanted = np.clip(0.3 * (task[1] - state[:, 0]), -1, 1)
+        cloned = calibration.clones[0].act(calibration.obs_in_units(rows["observations"]), z)[:, 0]
+        errors.append(np.square(cloned - wanted).mean())
+        noise.append(np.square((rows["actions"][:, 0] - 5) / 5 - wanted).mean())
+    assert np.mean(errors) < 0.1 * np.mean(noise)
+
+
+def test_a_fallback_needs_a_calibration_and_a_name_that_is_known(model, tmp_path):
+    rows = context(np.random.default_rng(11), 32)
+    with pytest.raises(OmrlError, match="fallback is None or behaviour, not 'luck'"):
+        model.adapt(rows, fallback="luck")
+    logs = boilers(tmp_path / "data")
+    folder = train(tmp_path / "data", tmp_path / "run").folder
+    with pytest.raises(OmrlError, match="cannot tell what is strange: run omrl calibrate first"):
+        omrl.load(folder).adapt(logs["boiler-0"], fallback="behaviour")
+    with pytest.raises(OmrlError, match="cannot tell what is strange: run omrl calibrate first"):
+        omrl.load(folder).adapt(logs["boiler-0"]).state_score([350.0, 0.02, -5.0])
+
+
+def test_a_calibrated_run_can_be_replaced(run):
+    assert not folders.foreign(run, RUN)
+
+
 def test_exporting_a_calibrated_run_warns_of_nothing(run, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", StrangeContext)
@@ -152,7 +217,7 @@ def test_the_command_writes_the_same_again_and_damage_is_noticed(run):
     assert path.read_bytes() == before
     path.write_bytes(before[: len(before) // 2])
     try:
-        with pytest.raises(OmrlError, match=r"is damaged .*: run omrl calibrate again"):
+        with pytest.raises(OmrlError, match=r"is damaged or of an earlier omrl .*: run omrl calibrate again"):
             omrl.load(run).adapt(context(np.random.default_rng(7), 32))
     finally:
         path.write_bytes(before)

@@ -14,3 +14,5 @@ class Calibrate:
 
     run: Positional[Path]
     """The run's folder; its data must be there."""
+    data: Path | None = None
+    """Where the run's data lies now, if it moved."""

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import safe_open
 
 from omrl.errors import OmrlError
+from omrl.learning.regression import Features
 from omrl.storage.files import write_tensors
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +25,8 @@ Array = np.ndarray[Any, Any]
 CALIBRATION = "calibration.safetensors"
 # What is looked at, in words for warnings.
 PARTS = ("embedding", "level of a column", "spread of a column", "rewards", "next observations")
+# Where honest contexts begin.
+BEGINNINGS = ("anywhere", "episode")
 # Numbers below this, in units of the training data, are rounding.
 FINEST = 1e-3
 
@@ -66,6 +69,17 @@ class Honest:
         units = (found - self.centre) / self.scale
         worse = len(self.worst) - np.searchsorted(self.worst, units.max())
         return float((1 + worse) / (1 + len(self.worst))), PARTS[int(units.argmax())]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The larger of an honest context's scores, by what it may begin with, in ascending order."""
+
+    scores: Array
+
+    def score(self, larger: float) -> float:
+        """The share of honest contexts whose larger score is smaller."""
+        return float((1 + np.searchsorted(self.scores, larger)) / (1 + len(self.scores)))
 
 
 def fit_home(rows: Sequence[Array], embeddings: Array, obs_dim: int) -> Home:
@@ -120,26 +134,81 @@ def _outcome(rows: Array, obs_dim: int) -> Array:
     return np.concatenate([reward, after - rows[:, :obs_dim]], -1)
 
 
+@dataclass(frozen=True)
+class States:
+    """Observations of the log, in units of the training data."""
+
+    rows: Array
+    """[N, S]"""
+    usual: Array
+    """How far those of a task are from the nearest of other tasks, in ascending order."""
+
+    def score(self, obs: Array) -> Array:
+        """The share of logged observations that are further from the others than each of these [N, S] is."""
+        worse = len(self.usual) - np.searchsorted(self.usual, nearest(obs, self.rows))
+        return np.asarray((1 + worse) / (1 + len(self.usual)))
+
+
+def nearest(obs: Array, rows: Array) -> Array:
+    """Distances [N] of observations [N, S] to the nearest row."""
+    squares = np.square(obs).sum(-1)[:, None] + np.square(rows).sum(-1) - 2 * obs @ rows.T
+    return np.asarray(np.sqrt(np.maximum(squares.min(-1), 0.0)))
+
+
+@dataclass(frozen=True)
+class Clone:
+    """The logger as one learner's z tells it: a regression of its actions in closed form."""
+
+    frequencies: Array
+    phases: Array
+    weights: Array
+    """[D, A], or [D, K] of K choices."""
+    z_units: Array
+    """Mean and spread of z [2, l]."""
+    choices: Array
+    """What was chosen in the log, in [-1, 1] [K, A]; empty where actions are amounts."""
+
+    def act(self, obs: Array, z: Array) -> Array:
+        """Actions [N, A] in [-1, 1] at observations [N, S] in units of the training data."""
+        known = (z - self.z_units[0]) / self.z_units[1]
+        x = np.concatenate([obs, np.broadcast_to(known, (len(obs), known.shape[-1]))], -1)
+        found = Features(self.frequencies, self.phases)(x) @ self.weights
+        return np.asarray(self.choices[found.argmax(-1)] if len(self.choices) else np.clip(found, -1.0, 1.0))
+
+
+Key = tuple[int, int, str]
+"""A learner, the size of a context, and where it begins."""
+
+
 class Calibration:
-    """A run's references and honest contexts, by learner and size of a context."""
+    """A run's references and honest contexts, and what is known of single observations."""
 
     def __init__(
         self,
         step: int,
         units: Array,
         homes: Mapping[int, Home],
-        usual: Mapping[tuple[int, int], Usual],
-        honest: Mapping[tuple[int, int], Honest],
+        usual: Mapping[Key, Usual],
+        honest: Mapping[Key, Honest],
+        settled: Mapping[tuple[int, int], Settled],
+        states: States,
+        clones: Mapping[int, Clone],
     ) -> None:
         self.step, self.units = step, units
         self.homes, self.usual, self.honest = homes, usual, honest
-        self.sizes = sorted({size for _, size in honest})
+        self.settled, self.states, self.clones = settled, states, clones
+        self.sizes = sorted({size for _, size, _ in honest})
 
     def in_units(self, rows: Mapping[str, Array]) -> Array:
         """Rows [..., columns] in units of the training data, actions too: what is outside their bounds counts."""
         parts = (rows["observations"], rows["actions"], rows["rewards"][..., None], rows["next_observations"])
         whole = np.concatenate([np.asarray(part, np.float64) for part in parts], -1)
         return np.asarray((whole - self.units[0]) / self.units[1])
+
+    def obs_in_units(self, obs: Array) -> Array:
+        """Observations [..., S] in units of the training data."""
+        mean, spread = self.units[:, : obs.shape[-1]]
+        return np.asarray((obs.astype(np.float64) - mean) / spread)
 
     def size(self, rows: int) -> int:
         """How many rows are judged where there are so many."""
@@ -148,17 +217,28 @@ class Calibration:
     def score(self, seed: int, rows: Mapping[str, Array], z: Array) -> tuple[float, str]:
         """Share of honest contexts that look worse than these rows, whose task is z [l], and what is strangest."""
         contexts = self.in_units(rows)[None]
-        obs_dim, key = rows["observations"].shape[-1], (seed, contexts.shape[1])
-        return self.honest[key].score(look(self.homes[seed], self.usual[key], contexts, z[None], obs_dim)[0])
+        obs_dim, size = rows["observations"].shape[-1], contexts.shape[1]
+        found = []
+        for beginning in BEGINNINGS:
+            key = (seed, size, beginning)
+            if key in self.honest:
+                numbers = look(self.homes[seed], self.usual[key], contexts, z[None], obs_dim)[0]
+                found.append(self.honest[key].score(numbers))
+        score, part = max(found)
+        return self.settled[seed, size].score(score), part
 
     def save(self, folder: Path) -> None:
         """Into a run's folder."""
-        arrays = {"units": self.units}
-        for seed, home in self.homes.items():
-            arrays |= {f"{seed}.home.{name}": value for name, value in asdict(home).items()}
-        for kind, parts in (("usual", self.usual), ("honest", self.honest)):
-            for (seed, size), part in parts.items():
-                arrays |= {f"{seed}.{kind}.{size}.{name}": value for name, value in asdict(part).items()}
+        arrays = {"units": self.units, **{f"states.{name}": value for name, value in asdict(self.states).items()}}
+        parts: list[tuple[str, Home | Clone | Usual | Honest | Settled]] = [
+            *((f"{seed}.home", home) for seed, home in self.homes.items()),
+            *((f"{seed}.clone", clone) for seed, clone in self.clones.items()),
+            *((f"{seed}.settled.{size}", settled) for (seed, size), settled in self.settled.items()),
+            *((f"{seed}.usual.{size}.{beginning}", usual) for (seed, size, beginning), usual in self.usual.items()),
+            *((f"{seed}.honest.{size}.{beginning}", honest) for (seed, size, beginning), honest in self.honest.items()),
+        ]
+        for place, part in parts:
+            arrays |= {f"{place}.{name}": value for name, value in asdict(part).items()}
         write_tensors(folder / CALIBRATION, arrays, {"step": str(self.step)})
 
     @classmethod
@@ -175,10 +255,15 @@ class Calibration:
             for name, value in arrays.items():
                 *key, last = name.split(".")
                 parts.setdefault(tuple(key), {})[last] = value
-            units = parts.pop(())["units"]
-            homes = {int(key[0]): Home(**values) for key, values in parts.items() if key[1] == "home"}
-            usual = {(int(k[0]), int(k[2])): Usual(**values) for k, values in parts.items() if k[1] == "usual"}
-            honest = {(int(k[0]), int(k[2])): Honest(**values) for k, values in parts.items() if k[1] == "honest"}
+            units, states = parts.pop(())["units"], States(**parts.pop(("states",)))
+            by_kind: dict[str, dict[tuple[str, ...], dict[str, Array]]] = {}
+            for key, values in parts.items():
+                by_kind.setdefault(key[1], {})[key] = values
+            homes = {int(key[0]): Home(**values) for key, values in by_kind["home"].items()}
+            clones = {int(key[0]): Clone(**values) for key, values in by_kind["clone"].items()}
+            usual = {(int(k[0]), int(k[2]), k[3]): Usual(**values) for k, values in by_kind["usual"].items()}
+            settled = {(int(k[0]), int(k[2])): Settled(**values) for k, values in by_kind["settled"].items()}
+            honest = {(int(k[0]), int(k[2]), k[3]): Honest(**values) for k, values in by_kind["honest"].items()}
         except Exception as error:  # safetensors raises its own kinds
-            raise OmrlError(f"{path} is damaged ({error}): run omrl calibrate again.") from error
-        return cls(step, units, homes, usual, honest)
+            raise OmrlError(f"{path} is damaged or of an earlier omrl ({error}): run omrl calibrate again.") from error
+        return cls(step, units, homes, usual, honest, settled, states, clones)

@@ -147,6 +147,12 @@ class Model:
         found = Calibration.open(self.run.folder)
         return found if found is not None and found.step == self.step else None
 
+    def calibrated(self) -> Calibration:
+        """The calibration, where there has to be one."""
+        if self.calibration is None:
+            raise OmrlError(f"{self.run.folder} cannot tell what is strange: run omrl calibrate first.")
+        return self.calibration
+
     def adapt(
         self,
         transitions: Any,
@@ -155,27 +161,31 @@ class Model:
         window: int | None = None,
         forget: float | None = None,
         on_strange: Literal["warn", "refuse", "ignore"] = "warn",
+        fallback: Literal["behaviour"] | None = None,
     ) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s').
 
         For a task that drifts `window` counts only so many of the newest rows, and `forget`, such as 0.99, lets a row
         count so much less with each that follows it; the last row is the newest. `on_strange` says what happens where
-        a calibrated run finds the context strange.
+        a calibrated run finds the context strange. With `fallback="behaviour"` the cloned logger acts at observations
+        that are unlike the log.
         """
         if on_strange not in ("warn", "refuse", "ignore"):
             raise OmrlError(f"on_strange is warn, refuse or ignore, not {on_strange!r}.")
+        if fallback not in (None, "behaviour"):
+            raise OmrlError(f"fallback is None or behaviour, not {fallback!r}.")
         self.ready()
+        if fallback is not None:
+            self.calibrated()
         rows = self.read(transitions)
         score = self._score(rows, seed, on_strange)
-        return Policy(self, seed, self.contexts(rows), window, forget, score)
+        return Policy(self, seed, self.contexts(rows), window, forget, score, fallback)
 
     def _score(self, rows: Mapping[str, Any], seed: int, on_strange: str) -> float | None:
         """How strange a context is, said as it should be; nothing where that was not calibrated."""
-        calibration = self.calibration
-        if calibration is None:
-            if on_strange == "refuse":
-                raise OmrlError(f"{self.run.folder} cannot tell what is strange: run omrl calibrate first.")
+        if self.calibration is None and on_strange != "refuse":
             return None
+        calibration = self.calibrated()
         size = calibration.size(len(rows["rewards"]))
         newest = {name: values[-size:] for name, values in rows.items()}
         score, part = calibration.score(seed, newest, self.infer(newest, seed))

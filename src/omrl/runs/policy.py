@@ -7,7 +7,7 @@ action = policy.act(observation)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from omrl.runs.names import Columns, in_order
 if TYPE_CHECKING:
     from omrl.runs.model import Model
 
+# An observation is unlike the log where less than this share of logged ones is further from the rest.
+STRANGE_STATE = 0.01
 # What a context is made of, in the order of a tuple (s, a, r, s').
 CONTEXT = ("observations", "actions", "rewards", "next_observations")
 
@@ -36,9 +38,13 @@ class Policy:
         window: int | None = None,
         forget: float | None = None,
         context_score: float | None = None,
+        fallback: Literal["behaviour"] | None = None,
     ) -> None:
         self.context_score = context_score
         """Share of honest contexts that look worse than what it was adapted to, in a run that is calibrated."""
+        self.acted, self.fell_back = 0, 0
+        """Observations that it acted at so far, and those of them at which the cloned logger did."""
+        self._seed, self._fallback = seed, fallback
         self._trained, self._params = trained, trained.params(seed)
         self._belief = Belief(window, forget)
         if trained.algorithm.has_evidence():
@@ -67,6 +73,9 @@ class Policy:
         with torch.no_grad(), trained.lock:
             z = self._z.expand(len(rows), -1)
             unit = trained.algorithm.act(self._params, trained.normalise(rows), z).numpy()
+            self.acted += len(rows)
+            if self._fallback is not None:
+                unit = self._kept_near(values, unit)
         low, high = trained.action_low, trained.action_high
         actions = np.asarray(low + (unit + 1.0) * 0.5 * (high - low), dtype=np.float32)
         if not np.isfinite(actions).all():  # weights and observations may be so large that their products are not
@@ -74,6 +83,28 @@ class Policy:
         choices = trained.run.config.choices
         chosen = actions if choices is None else as_logged(actions, choices)
         return np.asarray(chosen[0] if values.ndim == 1 else chosen)
+
+    def state_score(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """Share of logged observations that are further from the log than each of these; of a calibrated run."""
+        columns = self._trained.run.config.columns
+        ordered = in_order(obs, "obs", columns and columns["observations"])
+        values = checked(ordered, "obs", self._trained.obs_dim, ndim=(1, 2))
+        calibration = self._trained.calibrated()
+        found = calibration.states.score(calibration.obs_in_units(np.atleast_2d(values)))
+        return np.asarray(found[0] if values.ndim == 1 else found)
+
+    def _kept_near(self, obs: np.ndarray[Any, Any], unit: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The actions, but those of the cloned logger where observations are unlike the log."""
+        calibration = self._trained.calibrated()
+        places = calibration.obs_in_units(np.atleast_2d(obs))
+        strange = calibration.states.score(places) < STRANGE_STATE
+        if not strange.any():
+            return unit
+        self.fell_back += int(strange.sum())
+        cloned = calibration.clones[self._seed].act(places[strange], self.z[0].astype(np.float64))
+        kept = unit.copy()
+        kept[strange] = cloned
+        return kept
 
     def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:
         """Learn from one more transition of the task: z is then as if it had been among those adapted to.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from omrl.selecting.regression import Array, Features
+from omrl.learning.regression import Array, Features
 
 LENGTH, RIDGE = 3.0, 1e-2
 

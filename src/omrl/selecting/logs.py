@@ -9,7 +9,7 @@ import numpy as np
 
 from omrl.data import MetaDataset
 from omrl.data.arrays import to_unit
-from omrl.selecting.regression import Array
+from omrl.learning.regression import Array
 
 # Rows of all tasks together, and of a task that is judged.
 ALL_ROWS, JUDGED_ROWS = 40_000, 2_000

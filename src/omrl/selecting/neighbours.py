@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from omrl.selecting.regression import Array
+from omrl.learning.regression import Array
 
 # The distance to the log is that to the nearest so many rows, on average. One in twenty of the log's own is far.
 NEAREST, USUAL = 3, 0.95

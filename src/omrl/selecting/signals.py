@@ -12,12 +12,12 @@ from torch.func import vmap
 from omrl.data import MetaDataset
 from omrl.evaluation.logged import SETS, halves, identification
 from omrl.learning.engine import Params
+from omrl.learning.regression import Array, fit
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
 from omrl.selecting.fitted_q import FittedQ
 from omrl.selecting.logs import Log
 from omrl.selecting.neighbours import Neighbours
-from omrl.selecting.regression import Array, fit
 from omrl.selecting.worlds import Worlds, cut
 
 # Resampled logs and rows of fitted-Q evaluation.

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from omrl.evaluation import stats
-from omrl.selecting.regression import Array
+from omrl.learning.regression import Array
 from omrl.selecting.signals import Signals
 
 Word = Literal["better", "worse", "cannot tell"]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from omrl.learning.regression import Array, Features, Fitted, fit
 from omrl.selecting.logs import Log
-from omrl.selecting.regression import Array, Features, Fitted, fit
 
 Act = Callable[[Array], Array]
 """Actions [P, T, N, A] of P policies at observations [P, T, N, S] of T tasks, both in units of the log's own spread."""

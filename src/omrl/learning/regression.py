@@ -114,22 +114,25 @@ def choose(sums: Sums) -> list[Chosen]:
 
 
 def draw_weights(
-    sums: Sums, chosen: Sequence[Chosen], tasks: Sequence[int], draws: int, rng: np.random.Generator
+    sums: Sums, chosen: Sequence[Chosen], tasks: Sequence[int], draws: int, rng: np.random.Generator | None
 ) -> Array:
-    """Weights [draws, tasks, D, outputs] of f + g_t from the posterior."""
+    """Weights [draws, tasks, D, outputs] of f + g_t from the posterior; without random numbers, its mean."""
     width = sums.vectors.shape[-1]
     found = np.zeros((draws, len(tasks), width, len(chosen)))
     for o, one in enumerate(chosen):
+
+        def noise(precision: Array, scale: float = one.noise) -> Array | float:
+            return 0.0 if rng is None else scale * rng.normal(size=(draws, width)) / np.sqrt(precision)
+
         gram, cross, _ = sums.without_own(one.own)
         values, vectors = np.linalg.eigh(gram)
-        scale = np.maximum(values, 0.0) + one.shared
-        noise = one.noise * rng.normal(size=(draws, width)) / np.sqrt(scale)
-        shared = ((vectors.T @ cross[:, o]) / scale + noise) @ vectors.T  # [draws, D]
+        precision = np.maximum(values, 0.0) + one.shared
+        shared = np.atleast_2d((vectors.T @ cross[:, o]) / precision + noise(precision)) @ vectors.T  # [draws, D]
         for i, t in enumerate(tasks):
             turn, values = sums.vectors[t], sums.values[t]
             left = turn.T @ sums.cross[t, :, o] - values * (shared @ turn)
-            noise = one.noise * rng.normal(size=(draws, width)) / np.sqrt(values + one.own)
-            found[:, i, :, o] = shared + (left / (values + one.own) + noise) @ turn.T
+            precision = values + one.own
+            found[:, i, :, o] = shared + (left / precision + noise(precision)) @ turn.T
     return found
 
 
@@ -149,6 +152,10 @@ class Fitted:
     def draw(self, tasks: Sequence[int], draws: int, rng: np.random.Generator) -> Array:
         """Weights [draws, tasks, D, outputs]."""
         return draw_weights(self.sums, self.chosen, tasks, draws, rng)
+
+    def mean(self, task: int) -> Array:
+        """Weights [D, outputs] that are expected."""
+        return np.asarray(draw_weights(self.sums, self.chosen, [task], 1, None)[0, 0])
 
 
 def fit(inputs: Sequence[Array], targets: Sequence[Array], seed: int) -> Fitted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omrl.selecting.regression import Chosen, Features, Sums, choose, draw_weights, fit
+from omrl.learning.regression import Chosen, Features, Sums, choose, draw_weights, fit
 
 SHARED, OWN = 0.1, 1.0
 
@@ -52,6 +52,8 @@ def test_draws_have_the_mean_and_spread_of_the_posterior(problem):
     wide = 0.2 * np.sqrt(np.diag(spread))
     np.testing.assert_allclose(found.mean(0), wanted, atol=0.02 * wide.max())
     np.testing.assert_allclose(found.std(0), np.stack([wide, wide], -1), rtol=0.02)
+    (expected,) = draw_weights(Sums.of(features, inputs, targets), chosen, [1], 1, None)[:, 0]
+    np.testing.assert_allclose(features(places) @ expected, wanted, rtol=1e-6)
 
 
 def test_draws_differ_where_there_are_no_rows():
