@@ -24,7 +24,7 @@ from omrl.evaluation import stats
 from omrl.evaluation.logged import halves
 from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES, Task
-from omrl.reporting import gather, probe, tables
+from omrl.reporting import gather, page, probe, tables
 from omrl.reporting.command import report
 from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
@@ -113,6 +113,26 @@ def test_own_logs_are_told_by_what_logs_can_tell(made, tags):
     text = "".join(tags.words)
     assert "The log's own noise is at most" in text and "known by 200 rows of the task's own log" in text
     assert "known by 200 rows logged by the task's own agents, of all levels" in text  # of the family's runs
+
+
+def test_the_verdict_stands_on_top_or_how_to_get_it(made, tmp_path):
+    (facts,) = gather.gather([made.own])
+    assert f">not judged yet</div><pre>omrl select {made.own}</pre>" in page._card(facts)
+    shutil.copytree(made.own, tmp_path / "own")
+    word = {"word": "worse", "reasons": ["<b>why</b>"], "gain": {"value": -2.0, "low": -3.0, "high": -1.0}}
+    about = {"logger": 7.0, "tasks": 5, "context": 20, "updates": 12}
+    path = tmp_path / "own" / "selected.json"
+    path.write_text(json.dumps({**word, **about}))
+    (facts,) = gather.gather([tmp_path / "own"])
+    card = page._card(facts)
+    assert ">worse than the logger<" in card and "-2.00 [-3.00, -1.00]" in card and "7.00 on 5 tasks" in card
+    assert "known by 20 rows of the task&#x27;s own log" in card and "&lt;b&gt;why" in card
+    assert not [note for note in facts.notes if "judged" in note]
+    path.write_text(json.dumps({**word, **about, "updates": 4}))
+    assert "It was judged at another number of updates" in gather.gather([tmp_path / "own"])[0].notes[0]
+    path.write_text(json.dumps({**word, **about, "word": "splendid"}))
+    with pytest.raises(OmrlError, match=r"selected\.json: word must be"):
+        gather.gather([tmp_path / "own"])
 
 
 def test_own_logs_have_a_line_for_every_held_out_task(made):

@@ -27,6 +27,20 @@ UNITS = {"velocity": "m/s", "goal": "degrees", "wind": "per step"}
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What `omrl select` said of a run, by logs alone."""
+
+    word: str
+    reasons: tuple[str, ...]
+    gain: stats.Estimate
+    """Return beyond that of who made the log."""
+    logger: float
+    """The return of who made the log."""
+    tasks: int
+    context_from: str
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What a run's folder says. Notes are sentences on what is missing."""
 
@@ -46,6 +60,7 @@ class RunFacts:
     """What `omrl evaluate` says of the scores."""
     logged: dict[str, Any] = field(default_factory=dict)
     """What it says without a simulator."""
+    judged: Judged | None = None
     logged_scores: LoggedScores | None = None
     """The same of every task."""
     context_from: str = ""
@@ -108,13 +123,16 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
         notes.append("Its scores are older than its newest checkpoint: run omrl evaluate again.")
     notes += [
         f"Its {name}.csv is not as omrl evaluate wrote it: somebody has changed it since."
-        for name in ("scores", "logged")
+        for name in ("scores", "logged", "selected")
         if run.scores_changed(name)
     ]
     if scores is not None and scores.split != "test":
         notes.append("Its scores are those of the tasks it was trained on, not of unseen ones.")
     if scores is not None and scores.split == "test" and dataset and {*scores.tasks} & {*dataset.split["train"]}:
         notes.append("Its test tasks are among those it was trained on.")
+    judged = _judged(run)
+    if judged is not None and run.summary("selected").get("updates") != step:
+        notes.append("It was judged at another number of updates: run omrl select again.")
     logged = run.logged
     tested = run.summary("scores" if scores is not None else "logged")
     trained_on = {*dataset.split["test"]} & {*dataset.split["train"]} if dataset else set()
@@ -133,11 +151,22 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
         scores=scores,
         summary={} if scores is None else _summary(scores, dataset, step),
         logged=logged_summary(logged.metrics, step, new_tasks=not trained_on) if logged else {},
+        judged=judged,
         logged_scores=logged,
         context_from=_context(tested, config),
         new_tasks=not trained_on and (scores is None or scores.split == "test"),
         notes=tuple(notes),
     )
+
+
+def _judged(run: Run) -> Judged | None:
+    """The verdict in a run's folder, if it was judged."""
+    found = run.summary("selected")
+    if not found:
+        return None
+    context_from = _context({"context_level": run.config.level, **found}, run.config)
+    gain = stats.Estimate(**{key: found["gain"][key] for key in ("value", "low", "high")})
+    return Judged(found["word"], tuple(found["reasons"]), gain, found["logger"], found["tasks"], context_from)
 
 
 def _context(tested: dict[str, Any], config: RunConfig) -> str:

@@ -206,14 +206,30 @@ def _card(facts: RunFacts) -> str:
                 f'<div class="ends"><span>random {found["random"]:z.2f}</span>'
                 f"<span>{found['normalised']:z.0%}</span><span>expert {found['expert']:z.2f}</span></div>"
             )
-    elif facts.logged:
-        html += _logged_card(facts.logged)
+    elif facts.logged or facts.judged:
+        html += _verdict(facts) + (_logged_card(facts.logged) if facts.logged else "")
     else:
         html += f"<p>Not evaluated yet. To do it:</p><pre>{escape(_evaluate_command(facts))}</pre>"
     if facts.context_from:
         html += f'<p class="muted">Each task is known by {escape(facts.context_from)}.</p>'
     html += "".join(map(_note, facts.notes))
     return f'<div class="card" data-run="{facts.index}">{html}</div>'
+
+
+def _verdict(facts: RunFacts) -> str:
+    """The word of `omrl select`, or how to get it: without, nothing says whether the policy is any good."""
+    judged = facts.judged
+    if judged is None:
+        command = escape(shlex.join(["omrl", "select", str(facts.run.folder)]))
+        return f'<div class="big">not judged yet</div><pre>{command}</pre>'
+    word = judged.word if judged.word == "cannot tell" else f"{judged.word} than the logger"
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in judged.reasons)
+    return (
+        f'<div class="big">{escape(word)}</div><p class="muted">Judged from logs alone by omrl select: return beyond '
+        f"the logger's {judged.logger:z.2f} on {escape(counted(judged.tasks, 'task'))}, 95&nbsp;%: "
+        f"{escape(judged.gain.text())}. Each task is known by {escape(judged.context_from)}.</p>"
+        f"{f'<ul>{reasons}</ul>' if reasons else ''}"
+    )
 
 
 def _logged_card(found: dict[str, Any]) -> str:

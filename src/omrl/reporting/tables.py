@@ -93,7 +93,7 @@ def summary(runs: Sequence[RunFacts], probes: Sequence[Probe]) -> Table:
             mean = str(stats.Estimate(**found["mean"]))
             results = [mean, _number(found["iqm"]), _number(found.get("normalised"), 3), worst, best]
         else:
-            results[0] = "no simulator" if facts.logged else "not evaluated yet"
+            results[0] = "no simulator" if facts.logged or facts.judged else "not evaluated yet"
         table = (seen.embedding.esr, seen.embedding.rms) if seen.embedding else ([], [])
         separation = [_number(float(np.mean(values)), 3) if values else NONE for values in table]
         about = (facts.name, config.algorithm, facts.family, config.level)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -23,11 +23,11 @@ LOGGED = ("seed", "task", "split", "metric", "value")
 
 
 class Interval(TypedDict):
-    """A mean and how sure it is."""
+    """A mean and how sure it is; one seed does not tell."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class Summary(TypedDict, total=False):
@@ -48,6 +48,18 @@ class Summary(TypedDict, total=False):
     esr: list[float]
     rms: list[float]
     sha256: str
+
+
+class Selected(TypedDict):
+    """What logs alone told of a run, as far as others read it: selected.json."""
+
+    word: Literal["better", "worse", "cannot tell"]
+    reasons: list[str]
+    gain: Interval
+    logger: float
+    tasks: int
+    context: int
+    updates: int
 
 
 class Environment(TypedDict, total=False):

@@ -46,6 +46,7 @@ from omrl.runs.records import (
     Environment,
     LoggedScores,
     Scores,
+    Selected,
     Summary,
     Timings,
     read_logged,
@@ -179,7 +180,7 @@ class Run:
 
     def summary(self, name: str = "scores") -> dict[str, Any]:
         """What a test found, by the name of its rows' file; nothing where there was none."""
-        return self._json(f"{name}.json", Summary)
+        return self._json(f"{name}.json", Selected if name == "selected" else Summary)
 
     def _json(self, name: str, kind: type) -> dict[str, Any]:
         path = self.folder / name
