@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from omrl.evaluation.contexts import draw_contexts
 from omrl.evaluation.given_context import given_context
 from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
-from omrl.runs.model import Model
+from omrl.runs.model import Model, StrangeContext
 from omrl.runs.policy import CONTEXT
 from omrl.runs.run import Run
 from training_helpers import pumps, train, walks
@@ -140,7 +141,62 @@ def test_a_bad_context_gets_one_sentence(trained, change, message):
         omrl.load(trained).adapt({name: value for name, value in context.items() if value is not None})
 
 
-@pytest.mark.parametrize("transitions", [[], 3, [(1, 2)], "text"])
+ODD = {
+    "complex": np.zeros((4, 2)) + 1j,
+    "masked": np.ma.masked_array(np.zeros((4, 2)), mask=[[0, 0], [0, 1], [0, 0], [0, 0]]),
+    "times": np.full((4, 2), np.datetime64("2020-01-01")),
+    "words": np.full((4, 2), "1.5"),
+    "records": np.zeros((4, 2), dtype=[("a", "f4")]),
+    "too large": [[10**400, 0]] * 4,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_no_number_is_not_taken_for_one(trained, name):
+    rows = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
+    model = omrl.load(trained)
+    policy = model.adapt({**rows, "next_observations": rows["observations"]})
+    for call in (lambda: policy.act(ODD[name]), lambda: model.adapt({**rows, "next_observations": ODD[name]})):
+        with pytest.raises(OmrlError, match=r"must be numbers, not|has a masked value in row 1"):
+            call()
+
+
+def test_tensors_with_a_gradient_are_numbers(trained):
+    rows = {"observations": np.ones((4, 2)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
+    policy = omrl.load(trained).adapt({**rows, "next_observations": rows["observations"]})
+    with_gradient = torch.ones(4, 2, requires_grad=True)
+    assert np.array_equal(policy.act(with_gradient), policy.act(rows["observations"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": "0"}, "There is no seed '0'"),
+        ({"seed": 0.5}, "There is no seed 0.5"),
+        ({"seed": True}, "There is no seed True"),
+        ({"window": 2.5}, "window must be at least 1 row, not 2.5"),
+        ({"forget": "x"}, "forget must lie above 0 and be at most 1, not 'x'"),
+    ],
+)
+def test_odd_options_of_adapting_get_one_sentence(trained, options, message):
+    rows = {"observations": np.zeros((4, 2)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
+    with pytest.raises(OmrlError, match=message):
+        omrl.load(trained).adapt({**rows, "next_observations": rows["observations"]}, **options)
+
+
+def test_actions_outside_their_bounds_are_said_to_be(trained):
+    rows = {"observations": np.zeros((4, 2)), "rewards": np.zeros(4), "next_observations": np.zeros((4, 2))}
+    actions = np.array([[0.0, 0.0], [1.0, -1.0], [1.001, 0.0], [7.0, 0.0]])
+    model = omrl.load(trained)
+    with pytest.warns(StrangeContext, match="1 of 4 actions lie outside the bounds of the log"):
+        model.adapt({**rows, "actions": actions})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.adapt({**rows, "actions": actions[:3].repeat(2, 0)[:4]})
+        model.adapt({**rows, "actions": actions}, on_strange="ignore")
+
+
+@pytest.mark.parametrize("transitions", [[], 3, [(1, 2)], "text", [1, 2, 3]])
 def test_a_context_of_another_kind_gets_one_sentence(trained, transitions):
     with pytest.raises(OmrlError):
         omrl.load(trained).adapt(transitions)
@@ -149,6 +205,7 @@ def test_a_context_of_another_kind_gets_one_sentence(trained, transitions):
 def test_adapting_and_acting_need_no_simulator(data, trained, tmp_path):
     code = f"""
 import sys
+import warnings
 for name in ("gymnasium", "mujoco"):
     sys.modules[name] = None
 import numpy as np, omrl
@@ -171,6 +228,7 @@ def test_the_example_adapts_to_an_unseen_task(data, trained):
 
 BARE = """
 import sys
+import warnings
 
 for name in ("tyro", "rich", "gymnasium", "mujoco", "matplotlib", "h5py", "pyarrow", "minari"):
     sys.modules[name] = None  # as where it is not installed

@@ -238,3 +238,38 @@ def test_a_reader_that_goes_away_is_no_error(words):
     os.close(write)
     assert process.stderr == ""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "There is not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "There is not enough memory"),
+        (RuntimeError("can't start new thread"), "There is not enough memory"),
+        (OSError(errno.EFBIG, "File too large", "runs/x"), "runs/x could not be written: File too large"),
+        (OSError(errno.EPERM, "Operation not permitted", "runs/x"), "runs/x could not be written: Operation not perm"),
+    ],
+)
+def test_limits_of_the_system_end_in_one_sentence(error, sentence, capsys):
+    def work():
+        raise error
+
+    assert cli.told(work) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {sentence}") and said.count("\n") == 1
+
+
+def test_other_errors_are_no_sentence():
+    def work():
+        raise RuntimeError("a mistake of ours")
+
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        cli.told(work)
+
+
+def test_an_interruption_while_modules_are_imported_is_no_traceback(tmp_path):
+    (tmp_path / "tyro.py").write_text("raise KeyboardInterrupt\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    words = [sys.executable, "-m", "omrl", "families"]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.split()) == (130, ["interrupted"])

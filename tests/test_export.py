@@ -136,6 +136,20 @@ def test_damaged_weights_get_one_sentence(content, tmp_path):
         omrl_runtime.load(tmp_path / "weights.npz")
 
 
+def test_weights_that_do_not_fit_together_are_refused(runs, tmp_path):
+    omrl.export(runs("focal"), "numpy", tmp_path / "out")
+    path = tmp_path / "out" / "weights.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    for name, value in (("actor.bias.0", np.zeros((3, 1), np.float32)), ("action_low", np.full(2, np.nan))):
+        np.savez(path, **{**arrays, name: value})
+        with pytest.raises(ValueError, match=r"weights\.npz cannot be read as an exported policy"):
+            omrl_runtime.load(path)
+    np.savez(path, **{name: value for name, value in arrays.items() if name != "actor.weight.1"})
+    with pytest.raises(ValueError, match=r"weights\.npz cannot be read as an exported policy"):
+        omrl_runtime.load(path)
+
+
 def test_weights_of_another_format_are_refused(tmp_path):
     np.savez(tmp_path / "weights.npz", about=np.array(json.dumps({"format": 99})))
     with pytest.raises(ValueError, match="has format 99, and this file reads 1"):

@@ -91,6 +91,11 @@ def test_tensor_files_are_as_readable_as_other_files(tmp_path):
     assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+def test_an_error_is_never_longer_than_anyone_reads() -> None:
+    sentence = str(OmrlError(f"{'x' * 100_000} is damaged."))
+    assert len(sentence) < 1000 and sentence.endswith("is damaged.")
+
+
 def test_an_error_is_one_line_whatever_names_are_in_it() -> None:
     assert str(OmrlError("task 'a\nb\x1b[31m' é is missing")) == "task 'a\\nb\\x1b[31m' é is missing"
 

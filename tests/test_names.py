@@ -103,7 +103,7 @@ def test_an_exported_policy_says_the_order_of_its_columns(named, tmp_path):
         ({"glucose": 7.1}, "obs lacks 'meal'; it has glucose, meal"),
         ({"glucos": 7.1, "meal": "none"}, r"obs has no column 'glucos' \(did you mean 'glucose'\?\)"),
         ({"glucose": 7.1, "meal": "supper"}, "meal of obs cannot be 'supper'; it is one of none, lunch"),
-        ({"glucose": "high", "meal": "none"}, "glucose of obs must be a number, not 'high'"),
+        ({"glucose": "high", "meal": "none"}, "glucose of obs must be numbers, not 'high'"),
         ({"glucose": [7.1, 7.2], "meal": ["none"]}, "columns of obs differ in shape"),
         ({"glucose": float("nan"), "meal": "none"}, "obs has a value that is not finite"),
     ],

@@ -106,6 +106,44 @@ def test_timings_that_make_no_sense_get_one_sentence(run, content):
         _ = Run.open(run).seconds
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("environment.json", '{"versions": {"torch": 3}}'),
+        ("environment.json", '{"cores": "many"}'),
+        ("environment.json", '{"python": "\\ud800"}'),
+        ("logged.json", '{"esr": 0.5}'),
+        ("logged.json", '{"action_error": {"value": "small", "low": 0, "high": 1}}'),
+        ("logged.json", '{"updates": "12"}'),
+    ],
+)
+def test_types_in_what_stands_beside_a_run_are_checked(run, name, content):
+    (run / name).write_text(content)
+    with pytest.raises(OmrlError, match=name):
+        _ = Run.open(run).environment, Run.open(run).summary("logged")
+
+
+@pytest.mark.parametrize("cell", ["1e20", "9" * 400, "-1", "1_000", "NaN", ""])
+def test_steps_that_are_no_counts_get_one_sentence(run, cell):
+    (run / "metrics.csv").write_text(f"step,transitions,seed,name,value\n{cell},1,0,q,1.0\n")
+    with pytest.raises(OmrlError, match=r"metrics\.csv has .* where a whole number belongs"):
+        _ = Run.open(run).curves
+
+
+def test_settings_that_do_not_fit_the_checkpoint_are_told_from_damage(run):
+    config = (run / "config.json").read_text()
+    (run / "config.json").write_text(config.replace('"latent_dim": 2', '"latent_dim": 3'))
+    with pytest.raises(OmrlError, match=r"does not fit its settings: params is float32 \[2, \d+\] and should be"):
+        omrl.load(run)
+
+
+def test_a_calibrated_run_may_be_replaced(made, tmp_path):
+    train(made / "pumps", tmp_path / "run")
+    (tmp_path / "run" / "calibration.safetensors").write_bytes(b"")
+    train(made / "pumps", tmp_path / "run", force=True)
+    assert not (tmp_path / "run" / "calibration.safetensors").exists()
+
+
 def test_a_name_of_the_newest_checkpoint_in_another_encoding_is_none(run):
     (run / "checkpoints" / "latest").write_bytes(b"\xff\xfes\x00")
     with pytest.raises(OmrlError, match="does not name a checkpoint"):

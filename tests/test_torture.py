@@ -46,7 +46,7 @@ def test_a_step_that_was_disturbed_ends_with_the_same_files(worker, step):
 
 
 def test_a_child_that_hangs_dies_or_takes_too_much_is_noticed():
-    assert forked.attempt(lambda: time.sleep(5), seconds=0.2).hung
+    assert forked.attempt(lambda: time.sleep(60), seconds=0.2).hung
     assert forked.attempt(lambda: os.kill(os.getpid(), signal.SIGKILL)).signal == signal.SIGKILL
     grown = forked.attempt(lambda: len(bytearray(300 * 1024**2)), memory=None)
     assert grown.grown > 200 * 1024**2

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tables_paper
+import tables_reliability
 import tables_results
 import tables_speed
 
@@ -26,6 +27,7 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re
 SOURCES = {
     "results": ("focal",),
     "share": ("focal",),
+    **dict.fromkeys(("torture-inputs", "torture-steps"), ("torture",)),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update"),
     **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
@@ -62,6 +64,11 @@ TABLES: dict[str, Callable[..., str]] = {
     "paper-curves": tables_paper.paper_curves,
     "paper-embeddings": tables_paper.paper_embeddings,
     "tuning": tables_paper.tuning,
+    "torture": tables_reliability.torture,
+    "torture-inputs": tables_reliability.torture_inputs,
+    "torture-steps": tables_reliability.torture_steps,
+    "soak": tables_reliability.soak,
+    "started": tables_reliability.started,
 }
 
 

@@ -42,6 +42,8 @@ def attempt(work: Callable[[], object], seconds: float = 10.0, memory: int | Non
     """Do it in a child of its own group, with limits; its answer has to be JSON."""
     (reader, writer), (heard, said) = os.pipe(), os.pipe()
     started = time.monotonic()
+    # On a machine with other work everything takes longer.
+    seconds *= max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     child = os.fork()
     if child == 0:
         _child(work, writer, said, memory, seconds)

@@ -44,8 +44,11 @@ def load(path: str | Path | None = None) -> Model:
             raise ValueError(f"it has format {about.get('format')!r}, and this file reads {FORMAT}")
         model = Model(about, arrays)
         # Whether all parts fit together is found now, not when somebody waits for an action.
-        zeros = np.zeros(model.obs_dim)
-        model.adapt([(zeros, (arrays["action_low"] + arrays["action_high"]) / 2, 0.0, zeros)]).act(zeros)
+        for rows in (2, 3):
+            zeros, middle = np.zeros((rows, model.obs_dim)), (arrays["action_low"] + arrays["action_high"]) / 2
+            actions = model.adapt([(zeros[0], middle, 0.0, zeros[0])] * rows).act(zeros)
+            if actions.shape != (rows, model.act_dim):
+                raise ValueError(f"its actions are {list(actions.shape)}")
     except Exception as error:  # there are many ways to be damaged
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{file} cannot be read as an exported policy ({what}).") from error
@@ -182,8 +185,11 @@ class Policy:
 def numbers(values: Any, name: str, shape: tuple[int, ...]) -> Array:
     """Finite float32 numbers of a shape, whose first length is free."""
     try:
-        array = np.array(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        given = np.asarray(values)
+        if given.dtype.kind not in "biufO":
+            raise ValueError(f"they are {given.dtype}")
+        array = np.array(given, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ValueError(f"{name} must be numbers ({error}).") from error
     if array.size == 0:
         raise ValueError(f"{name} is empty.")

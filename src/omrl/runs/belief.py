@@ -22,10 +22,10 @@ class Belief:
     def __init__(self, window: int | None = None, forget: float | None = None) -> None:
         if window is not None and forget is not None:
             raise OmrlError("Give window or forget, not both: either decides how old rows leave.")
-        if window is not None and window < 1:
-            raise OmrlError(f"window must be at least 1 row, not {window}.")
-        if forget is not None and not 0 < forget <= 1:
-            raise OmrlError(f"forget must lie above 0 and be at most 1, not {forget}.")
+        if window is not None and (not isinstance(window, int | np.integer) or window < 1):
+            raise OmrlError(f"window must be at least 1 row, not {window!r}.")
+        if forget is not None and (not isinstance(forget, int | float | np.floating) or not 0 < forget <= 1):
+            raise OmrlError(f"forget must lie above 0 and be at most 1, not {forget!r}.")
         self._recent: deque[Array] | None = None if window is None else deque(maxlen=window)
         self._fade = 1.0 if forget is None else forget
         self._sums: Array | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +43,11 @@ def tensorboard(folder: Path, step: int) -> list[Mirror]:
         from tensorboardX import SummaryWriter
     except ImportError:
         return []
-    return [TensorBoard(SummaryWriter, folder, step)]
+    try:
+        return [TensorBoard(SummaryWriter, folder, step)]
+    except OSError as error:  # its queue needs more of the system than a run does, which goes on without
+        print(f"warning: nothing is logged for TensorBoard ({error}).", file=sys.stderr)
+        return []
 
 
 class WeightsAndBiases:

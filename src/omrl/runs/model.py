@@ -25,9 +25,12 @@ from omrl.runs.checkpoints import check_fits
 from omrl.runs.config import CONFIG
 from omrl.runs.policy import CONTEXT, Policy, read_context
 from omrl.runs.run import Run
+from omrl.words import counted
 
 # A context is strange where less than this share of honest ones look worse.
 STRANGE = 0.05
+# Actions beyond their bounds by this share of the range are none that the log could hold.
+OUTSIDE = 0.01
 
 
 class StrangeContext(UserWarning):
@@ -118,8 +121,8 @@ class Model:
 
     def params(self, seed: int) -> dict[str, torch.Tensor]:
         """One learner's parameters."""
-        if not 0 <= seed < self.population.size:
-            raise OmrlError(f"There is no seed {seed}; the run has {self.population.size}.")
+        if type(seed) is bool or not isinstance(seed, int | np.integer) or not 0 <= seed < self.population.size:
+            raise OmrlError(f"There is no seed {seed!r}; the run has {self.population.size}.")
         return {name: value[seed] for name, value in self.population.params.items()}
 
     def contexts(self, arrays: Mapping[str, Any]) -> torch.Tensor:
@@ -174,12 +177,23 @@ class Model:
             raise OmrlError(f"on_strange is warn, refuse or ignore, not {on_strange!r}.")
         if fallback not in (None, "behaviour"):
             raise OmrlError(f"fallback is None or behaviour, not {fallback!r}.")
-        self.ready()
+        self.ready().params(seed)  # whether it is there
         if fallback is not None:
             self.calibrated()
         rows = self.read(transitions)
+        self._check_bounds(rows["actions"], on_strange)
         score = self._score(rows, seed, on_strange)
         return Policy(self, seed, self.contexts(rows), window, forget, score, fallback)
+
+    def _check_bounds(self, actions: np.ndarray[Any, Any], on_strange: str) -> None:
+        """Say that actions lie outside their bounds, where they do by more than rounding: they are taken as these."""
+        room = OUTSIDE * (self.action_high - self.action_low)
+        outside = ((actions < self.action_low - room) | (actions > self.action_high + room)).any(-1)
+        if outside.any() and on_strange != "ignore":
+            sentence = f"{int(outside.sum())} of {counted(len(actions), 'action')} lie outside the bounds of the log."
+            if on_strange == "refuse":
+                raise OmrlError(sentence)
+            warnings.warn(sentence, StrangeContext, stacklevel=3)
 
     def _score(self, rows: Mapping[str, Any], seed: int, on_strange: str) -> float | None:
         """How strange a context is, said as it should be; nothing where that was not calibrated."""

@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError, did_you_mean
+from omrl.words import shortened
 
 
 class Column(TypedDict):
@@ -65,7 +66,20 @@ def _numbers(value: Any, column: Column, words: Sequence[str | None], what: str)
                 f"{column['name']} of {what} cannot be {wrong[0]!r}; it is one of {', '.join(map(str, words))}."
             )
         return np.asarray(given == column["category"], dtype=np.float32)
+    return floats(value, f"{column['name']} of {what}")
+
+
+def floats(values: Any, what: str) -> np.ndarray[Any, Any]:
+    """Numbers in single precision, copied; nothing that would have to be guessed to be one."""
     try:
-        return np.asarray(value, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise OmrlError(f"{column['name']} of {what} must be a number, not {value!r}.") from error
+        found = np.asarray(values.detach() if hasattr(values, "detach") else values)  # a tensor may have a gradient
+        if found.dtype.kind not in "biufO":
+            raise OmrlError(f"{what} must be numbers, not {shortened(values)}.")
+        with np.errstate(over="ignore"):  # what is too large for single precision is not finite then
+            array = np.array(found, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise OmrlError(f"{what} must be numbers, not {shortened(values)} ({error}).") from error
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
+        raise OmrlError(f"{what} has a masked value in row {row}.")
+    return array

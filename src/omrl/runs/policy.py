@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from omrl.errors import OmrlError
 from omrl.runs.belief import Belief
 from omrl.runs.choices import Choice, as_logged, as_numbers
-from omrl.runs.names import Columns, in_order
+from omrl.runs.names import Columns, floats, in_order
 
 if TYPE_CHECKING:
     from omrl.runs.model import Model
@@ -145,7 +145,9 @@ def read_context(
         if missing:
             raise OmrlError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
         given = [transitions[name] for name in CONTEXT]
-    elif isinstance(transitions, Sequence) and all(len(row) == len(CONTEXT) for row in transitions):
+    elif isinstance(transitions, Sequence) and all(
+        hasattr(row, "__len__") and len(row) == len(CONTEXT) for row in transitions
+    ):
         given = list(zip(*transitions, strict=True)) or [()] * len(CONTEXT)
     else:
         raise OmrlError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
@@ -165,10 +167,7 @@ def read_context(
 
 def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Finite float32 numbers of the right shape."""
-    try:
-        array = np.array(values, dtype=np.float32)  # a copy: logged rows are read-only
-    except (TypeError, ValueError) as error:
-        raise OmrlError(f"{name} must be numbers ({error}).") from error
+    array = floats(values, name)
     if array.size == 0:
         raise OmrlError(f"{name} is empty: a task is inferred from at least one transition.")
     if array.ndim not in ndim or (width is not None and array.shape[-1] != width):

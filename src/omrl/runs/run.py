@@ -206,9 +206,10 @@ class Run:
         save_checkpoint(self.folder / "checkpoints" / name, state, {"step": step})
         with replacing(self.folder / "checkpoints" / "latest") as temporary:
             temporary.write_text(f"{name}\n{logged} rows of metrics\n")
-        self._drop_old_checkpoints()
+        self.drop_old_checkpoints()
 
-    def _drop_old_checkpoints(self) -> None:
+    def drop_old_checkpoints(self) -> None:
+        """All but the last two."""
         # By length first: ten million has a digit more than the names are padded to.
         saved = sorted(
             (self.folder / "checkpoints").glob("step-*.safetensors"), key=lambda path: (len(path.name), path)
@@ -282,7 +283,7 @@ class Run:
         own = [self.folder / f".{name}.tmp" for name in (CONFIG, "environment.json", "metrics.csv", "timings.json")]
         for left in (*own, *(self.folder / "checkpoints").glob(".*.tmp")):
             left.unlink(missing_ok=True)
-        self._drop_old_checkpoints()
+        self.drop_old_checkpoints()
         self._mirrors = tensorboard(self.folder / "events", step)
         path = self.folder / "metrics.csv"
         if path.exists():

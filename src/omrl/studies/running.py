@@ -124,6 +124,7 @@ def trained(args: Train) -> bool:
     run = Run.open(args.out)
     with folders.only_writer(args.out):
         run.move_data(args.data)  # the folder's name says that its rows are the same
+        run.drop_old_checkpoints()  # of a kill after its last one
     return run.step >= args.steps
 
 

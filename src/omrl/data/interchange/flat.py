@@ -27,6 +27,9 @@ from omrl.words import counted
 # Characters of a name, a time or a word.
 MAX_TEXT = 1_000
 
+# Types of columns: numbers, words, times.
+KINDS = "biufUM"
+
 
 @dataclass(frozen=True)
 class Format:
@@ -252,6 +255,9 @@ def _read(file_format: Format, path: Path, columns: Columns) -> dict[str, Column
         if name not in available:
             raise OmrlError(f"{path} has no column {name!r}, which the first file has")
     table = file_format.read(path, columns.needed)
+    for name, values in table.items():
+        if values.dtype.kind not in KINDS:
+            raise OmrlError(f"{path}: {name!r} has values of type {values.dtype}, and not numbers, words or times")
     rows = len(table[columns.needed[0]])
     for name, values in table.items():
         if values.ndim not in (1, 2):

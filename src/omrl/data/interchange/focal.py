@@ -19,6 +19,7 @@ from omrl.commands.data import Import
 from omrl.data.dataset import MetaDataset
 from omrl.data.interchange.flat import Format, read_tables
 from omrl.data.interchange.limits import Limit
+from omrl.data.interchange.npz import shape_and_type
 from omrl.data.interchange.objects import ObjectArray, read_objects
 from omrl.data.interchange.survey import Column
 from omrl.errors import OmrlError
@@ -70,9 +71,7 @@ def _trajectory(path: Path, limit: Limit) -> list[NDArray[Any]]:
     """The four columns of one file."""
     try:
         with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            _, _, dtype = read(file)
+            _, dtype = shape_and_type(file)
             if not dtype.hasobject:
                 raise OmrlError(f"{path} is not a trajectory of FOCAL's; for arrays of numbers, say --from npy")
             found = read_objects(path, file.read())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -48,9 +49,7 @@ def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], int]]:
 
 def read_header(file: Any, size: int, where: str) -> tuple[tuple[int, ...], int]:
     """Shape and bytes that an .npy file of that size claims, refused if it cannot hold them."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, dtype = shape_and_type(file)
     if dtype.hasobject:
         raise OmrlError(f"{where} carries pickled objects, which are not read")
     claimed = math.prod(shape) * dtype.itemsize
@@ -58,7 +57,18 @@ def read_header(file: Any, size: int, where: str) -> tuple[tuple[int, ...], int]
         raise OmrlError(
             f"{where} claims {claimed:,} bytes, but {max(size - file.tell(), 0):,} are there: it is damaged"
         )
-    return tuple(shape), claimed
+    return shape, claimed
+
+
+def shape_and_type(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """What an .npy file says first; a ValueError if it says nothing that makes sense."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, _, dtype = read(file)
+    except (tokenize.TokenError, SyntaxError, TypeError) as error:  # numpy parses it as Python
+        raise ValueError(f"its header cannot be read ({error})") from error
+    return tuple(shape), dtype
 
 
 def _read(limit: Limit, path: Path, names: Sequence[str]) -> dict[str, Column]:
