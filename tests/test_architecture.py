@@ -22,6 +22,9 @@ LOCAL_IMPORTS = {
     "learning/devices.py:has_compiler": "the same, and torch has to be told a place for its programs before",
     "runs/mirrors.py:need_wandb": "wandb is an extra, and a policy is loaded without it",
     "runs/mirrors.py:tensorboard": "tensorboardX is an extra, and a policy is loaded without it",
+    "units/place.py:executor": "Ray is an extra",
+    "units/place.py:given": "Ray is an extra",
+    "units/unit.py:perform": "a plan is made and looked at without torch",
 }
 
 

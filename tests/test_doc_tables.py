@@ -20,7 +20,7 @@ SIZES = {"meta_batch": 16, "batch_size": 256, "context_size": 100, "hidden": [30
 
 
 def bench(rows, hardware="NVIDIA H200", torch="2.0"):
-    names = ("algorithm", "g_steps", "seeds", "ms", "products_ms", "hyperparameters")
+    names = ("algorithm", "regulariser_steps", "seeds", "ms", "products_ms", "hyperparameters")
     updates = [dict(zip(names, (*row, None, SIZES), strict=True)) for row in rows]
     return {"hardware": hardware, "torch": torch, "updates": updates}
 
@@ -141,8 +141,8 @@ def test_the_short_table_has_the_preset_that_did_best_alone():
 def test_half_precision_has_the_returns_of_every_seed():
     rows = [{"family": "half-cheetah-vel", "half": half, **summary(v)} for half, v in ((False, 10.0), (True, 11.0))]
     assert cells(tables_results.half(rows))[1:] == [
-        ["half-cheetah-vel, 10,000 updates, without `--half`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
-        ["half-cheetah-vel, 10,000 updates, with `--half`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
+        ["half-cheetah-vel, 10,000 updates, without `--bfloat16`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
+        ["half-cheetah-vel, 10,000 updates, with `--bfloat16`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
     ]
 
 

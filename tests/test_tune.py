@@ -113,7 +113,9 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tm
 def test_trials_that_change_shapes_are_populations_of_their_own():
     configs = [FOCALConfig(hidden=(width,), alpha=alpha) for width in (4, 8) for alpha in (1.0, 2.0)]
     assert together(configs) == [[0, 1], [2, 3]]
-    assert together([FOCALConfig(g_steps=1), FOCALConfig(g_steps=2), FOCALConfig(g_steps=1)]) == [[0, 2], [1]]
+    assert together(
+        [FOCALConfig(regulariser_steps=1), FOCALConfig(regulariser_steps=2), FOCALConfig(regulariser_steps=1)]
+    ) == [[0, 2], [1]]
 
 
 MINE = """

@@ -25,7 +25,7 @@ from omrl.evaluation import stats
 from omrl.evaluation.command import over
 from omrl.families import get_family
 from omrl.runs.model import Model
-from omrl.words import counted
+from omrl.words import quantity
 
 FAMILY = "sparse-point-robot"
 HANDFUL = 10
@@ -48,7 +48,7 @@ def run(args: Quickstart) -> None:
     source: dict[str, Any] = {"policies": args.policies, "from_policies": True, "level": "expert"} if published else {}
     dataset = omrl.collect(FAMILY, data, seed=args.seed, **source)
     assert dataset is not None
-    _stage(2, f"FOCAL, {counted(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
+    _stage(2, f"FOCAL, {quantity(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
     omrl.train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, eval_every=500, device="cpu")
     _stage(3, "the 20 unseen tasks", "test")
     found = omrl.evaluate(folder)

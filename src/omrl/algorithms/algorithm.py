@@ -25,7 +25,7 @@ class MetaConfig:
 
     latent_dim: AtLeastOne = 20
     """Length of the task embedding [l]."""
-    half: bool = False
+    bfloat16: bool = False
     """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     meta_batch: AtLeastOne = 16
     """Tasks in a batch [M]."""

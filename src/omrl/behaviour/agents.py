@@ -82,7 +82,7 @@ class Trainer:
             tau=config.sac.tau,
             seed=config.seed,
             device=device,
-            half=config.sac.half,
+            bfloat16=config.sac.bfloat16,
         )
         self.device = self.population.device
         self.replay = Replay(self.agents, config.steps, family.obs_dim, family.act_dim, self.device)

@@ -208,7 +208,8 @@ def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | 
     if not out.exists() or force:
         return False
     dataset = MetaDataset.open(out)
-    if {key: value for key, value in dataset.manifest.source.items() if key != "versions"} != plan:
+    made_of = {key: value for key, value in dataset.manifest.source.items() if key != "versions"}
+    if _renamed(made_of) != _renamed(plan):
         raise OmrlError(f"{out} holds a dataset made with other arguments; choose another --out, or use --force.")
     if policies and (out / "policies" / INDEX).is_file() and PolicyFiles.open(out / "policies").files != policies:
         raise OmrlError(f"{out} holds a dataset made by other policies; choose another --out, or use --force.")
@@ -218,7 +219,7 @@ def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | 
 def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
     """Make the working folder, or go on with the one that is there (true)."""
     left = _left_job(work)
-    if left == job:
+    if left is not None and _renamed(left) == _renamed(job):
         return True
     if left is not None and not force:
         raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
@@ -233,6 +234,15 @@ def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
 def _left_job(work: Path) -> Any:
     record = work / JOB
     return read_json(record) if record.exists() else None
+
+
+def _renamed(source: Mapping[str, Any]) -> dict[str, Any]:
+    """How data was made, with today's name of a setting that earlier records have under another."""
+    agents = source.get("agents", {})
+    if "half" not in agents.get("sac", {}):
+        return dict(source)
+    sac = {"bfloat16" if name == "half" else name: value for name, value in agents["sac"].items()}
+    return {**source, "agents": {**agents, "sac": sac}}
 
 
 # -- the two stages --------------------------------------------------------------------------------------------------
@@ -354,7 +364,7 @@ def _mean_return(arrays: Arrays, horizon: int) -> float:
 
 def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:
     """Put the policies beside the data they made, then drop the working folder."""
-    if _left_job(work) not in (None, job):
+    if (left := _left_job(work)) is not None and _renamed(left) != _renamed(job):
         return  # An unfinished run that was to replace this dataset: not what made it.
     trained = work / "policies"
     if trained.is_dir():

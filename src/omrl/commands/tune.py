@@ -26,7 +26,7 @@ class Tune:
     """Learners of each trial."""
     episodes: int = 2
     """Episodes in each held-out task."""
-    half: bool = False
+    bfloat16: bool = False
     """With networks in bfloat16."""
     trust: tuple[str, ...] = ()
     """Algorithms that the file names as module:Class and whose code may run."""

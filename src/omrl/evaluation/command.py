@@ -13,7 +13,7 @@ from omrl.commands.evaluate import Evaluate
 from omrl.evaluation import stats
 from omrl.evaluation.testing import evaluate
 from omrl.runs.run import Run
-from omrl.words import counted
+from omrl.words import quantity
 
 
 def run(args: Evaluate) -> None:
@@ -79,7 +79,7 @@ def _logged_lines(found: dict[str, Any], chosen: bool) -> list[tuple[str, str]]:
 
 def over(found: dict[str, Any]) -> str:
     """What an interval of a summary is over."""
-    seeds, tasks = counted(found["seeds"], "seed"), counted(found["tasks"], "task")
+    seeds, tasks = quantity(found["seeds"], "seed"), quantity(found["tasks"], "task")
     if found["seeds"] == 1:
         return f"{tasks}; one seed does not tell how far another would be"
     sampled = not found["tasks_trained_on"] and found["tasks"] >= stats.FEWEST_TASKS

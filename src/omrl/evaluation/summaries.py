@@ -9,7 +9,7 @@ import numpy as np
 from omrl.data import MetaDataset
 from omrl.evaluation import stats
 from omrl.evaluation.protocol import Array
-from omrl.words import counted
+from omrl.words import quantity
 
 
 def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
 def context_words(rows: int, level: str, family: str | None) -> str:
     """Whose rows a task was known by: a score says little without it."""
     if family is None:
-        return f"{counted(rows, 'row')} of the task's own log"
+        return f"{quantity(rows, 'row')} of the task's own log"
     if level == "mixed":
-        return f"{counted(rows, 'row')} logged by the task's own agents, of all levels"
-    return f"{counted(rows, 'row')} logged by the task's own {'expert' if level == 'expert' else f'{level} agent'}"
+        return f"{quantity(rows, 'row')} logged by the task's own agents, of all levels"
+    return f"{quantity(rows, 'row')} logged by the task's own {'expert' if level == 'expert' else f'{level} agent'}"
 
 
 def logged_summary(metrics: dict[str, Array], step: int, *, new_tasks: bool) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from omrl.errors import OmrlError
 from omrl.learning import own_logs, training
 from omrl.learning.devices import choose_device
 from omrl.runs.choices import choices_of, in_units
+from omrl.runs.config import of_this_version
 from omrl.runs.run import Run
 from omrl.storage.files import read_json
 
@@ -105,7 +106,7 @@ def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     if not args.config.is_file():
         raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
-        config = read_json(args.config)
+        config: dict[str, Any] = {**of_this_version(read_json(args.config), args.config)}
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in (*OF_THE_RUN, "seeds", "seed")}
     except (ValueError, KeyError, TypeError) as error:

@@ -19,7 +19,7 @@ from omrl.families import Task, get_family
 from omrl.runs.config import RunConfig
 from omrl.runs.records import Curve, LoggedScores, Scores
 from omrl.runs.run import Run
-from omrl.words import counted
+from omrl.words import quantity
 
 Array = np.ndarray[Any, Any]
 # Units of task parameters that have one.
@@ -112,7 +112,7 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     data_note = "" if isinstance(found, MetaDataset) else f"The data of this run cannot be read: {found}"
     step, notes = run.step, []
     if step < config.steps:
-        notes.append(f"Training has done {step:,} of {counted(config.steps, 'update')}.")
+        notes.append(f"Training has done {step:,} of {quantity(config.steps, 'update')}.")
     curves = run.curves
     if "alive" in curves:
         frozen = np.flatnonzero(curves["alive"].values[:, -1] == 0)

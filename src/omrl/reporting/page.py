@@ -24,7 +24,7 @@ from omrl.evaluation import stats
 from omrl.reporting.gather import RunFacts, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
 from omrl.reporting.tables import Table
-from omrl.words import counted
+from omrl.words import quantity
 
 
 @dataclass
@@ -187,11 +187,11 @@ def _differences(content: Content) -> str:
 def _card(facts: RunFacts) -> str:
     found, config = facts.summary, facts.config
     swatch = f'<span class="swatch" style="background:{colour(facts.index)}"></span>'
-    about = f"{config.algorithm} on {facts.family}, {config.level} data, {counted(facts.step, 'update')}"
+    about = f"{config.algorithm} on {facts.family}, {config.level} data, {quantity(facts.step, 'update')}"
     html = f'<h3>{swatch}{escape(facts.name)}</h3><p class="muted">{escape(about)}</p>'
     if found:
-        mean, seeds = found["mean"], counted(len(found["per_seed"]), "seed")
-        tasks = escape(counted(len(facts.scores.tasks), f"{facts.scores.split} task")) if facts.scores else ""
+        mean, seeds = found["mean"], quantity(len(found["per_seed"]), "seed")
+        tasks = escape(quantity(len(facts.scores.tasks), f"{facts.scores.split} task")) if facts.scores else ""
         html += f'<div class="big">{mean["value"]:z.2f}</div><p class="muted">mean return on {tasks}, '
         known = mean["low"] is not None
         html += (

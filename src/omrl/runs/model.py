@@ -72,7 +72,7 @@ def population_of(
         seed=seed,
         device=device,
         mode=mode,
-        half=algorithm.config.half,
+        bfloat16=algorithm.config.bfloat16,
         room=room,
     )
 

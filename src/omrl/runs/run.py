@@ -57,7 +57,7 @@ from omrl.runs.records import (
 from omrl.schema import conform
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
-from omrl.words import counted
+from omrl.words import quantity
 
 # The two lines of `latest`.
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
@@ -292,8 +292,8 @@ class Run:
             self._metrics_there = len(rows)
         if lost := max(self._saved_metrics() - self._metrics_there, 0):
             print(
-                f"warning: {path} has lost {counted(lost, 'row')} of the updates up to {step:,}; training goes on from "
-                "its checkpoint, and does not make them again.",
+                f"warning: {path} has lost {quantity(lost, 'row')} of the updates up to {step:,}; training goes on "
+                "from its checkpoint, and does not make them again.",
                 file=sys.stderr,
             )
 

@@ -61,12 +61,12 @@ class Cut:
         places: Places,
         means: Means,
         options: Mapping[str, Any],
-        half: bool,
+        bfloat16: bool,
         alone: bool,
     ) -> None:
         """`options` are what an experiment is drawn with: command and trust."""
         self._planned, self._scale, self._around = planned, scale, around
-        self._places, self._means, self._options, self._half, self._alone = places, means, options, half, alone
+        self._places, self._means, self._options, self._bfloat16, self._alone = places, means, options, bfloat16, alone
         self._runs: dict[Job, Path] = {}
         self._jobs: dict[str, Job] = {}
         self._sources: dict[str, Source] = {}
@@ -203,7 +203,9 @@ class Cut:
         return Read(str(self._data(source)), self._make(source, None) if again else None)
 
     def _resolved(self, job: Job) -> tuple[Train, Any]:
-        return running.resolve(job, self._data(job.source), self._places.out / "runs", self._means.device, self._half)
+        return running.resolve(
+            job, self._data(job.source), self._places.out / "runs", self._means.device, self._bfloat16
+        )
 
     def _train(self, unit: Unit) -> Work | None:
         job, first, count = self._parts.get(unit.name) or (self._jobs[unit.name], 0, 0)

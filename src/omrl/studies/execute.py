@@ -71,7 +71,14 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
         alone = isinstance(doing, Inline)
         means = given(doing, args.on, args.at_once, args.threads, args.device)
         cut = Cut(
-            planned, (args.scale, scale), study.around.get(args.scale, 0.0), places, means, options, args.half, alone
+            planned,
+            (args.scale, scale),
+            study.around.get(args.scale, 0.0),
+            places,
+            means,
+            options,
+            args.bfloat16,
+            alone,
         )
         title = f"{command.removeprefix('omrl ').removesuffix(' run')} {args.name}, {args.scale} scale"
         with Board(title, cut.units, places.progress, cut.links, alone).shown() as board:

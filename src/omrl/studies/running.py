@@ -91,7 +91,7 @@ def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -> tuple[Train, MetaConfig]:
+def resolve(job: Job, data: Path, runs: Path, device: str, bfloat16: bool = False) -> tuple[Train, MetaConfig]:
     """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
     start, hyperparameters = starting.starting_point(Train(job.algorithm, data, runs, preset=job.preset))
     steps = job.steps or start.steps
@@ -105,7 +105,9 @@ def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -
         save_every=min(start.save_every, max(steps // SAVES, 1)),
         device=device,
     )
-    hyperparameters = changed(hyperparameters, {**dict(job.changes), **({"half": True} if half else {})}, job.algorithm)
+    hyperparameters = changed(
+        hyperparameters, {**dict(job.changes), **({"bfloat16": True} if bfloat16 else {})}, job.algorithm
+    )
     dataset = MetaDataset.open(data)
     config = asdict(training.run_config(args, hyperparameters, dataset))
     # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.

@@ -65,7 +65,7 @@ def try_out(
     """Some trials of a row, with so many learners each; what a first stage ends with is `frozen`, once it is learnt."""
     dataset, device = MetaDataset.open(args.data), choose_device(args.device)
     start, usual = starting_point(Train(row.algorithm, args.data, Path(), preset=row.preset))
-    usual = changed(usual, {**row.changes, "half": args.half}, row.algorithm)
+    usual = changed(usual, {**row.changes, "bfloat16": args.bfloat16}, row.algorithm)
     configs = [changed(usual, trial, row.algorithm) for trial in trials for _ in range(seeds)]
     names = dataset.split["train"]
     held = names[3::4] or names

@@ -15,7 +15,7 @@ from omrl.data.interchange.survey import Survey
 from omrl.data.manifest import Choices, Header, as_plain, make_header, parse_object
 from omrl.errors import OmrlError
 from omrl.families import Task, get_family
-from omrl.words import counted
+from omrl.words import quantity
 
 T = TypeVar("T")
 
@@ -41,7 +41,9 @@ def complete_header(
             ("an action", action_dim, family.act_dim),
         ):
             if found != wanted:
-                raise OmrlError(f"{args.src}: {what} has {counted(found, 'number')}, one of {family.name} has {wanted}")
+                raise OmrlError(
+                    f"{args.src}: {what} has {quantity(found, 'number')}, one of {family.name} has {wanted}"
+                )
         if args.varies not in (None, family.varies):
             raise OmrlError(f"in {family.name} the {family.varies} varies; leave out --varies {args.varies}")
         bounds = ([-1.0] * family.act_dim, [1.0] * family.act_dim)
