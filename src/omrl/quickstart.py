@@ -23,6 +23,7 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.evaluation.command import over
+from omrl.evaluation.summaries import Summary
 from omrl.families import get_family
 from omrl.runs.model import Model
 from omrl.words import quantity
@@ -79,7 +80,7 @@ def try_out(trained: Model, dataset: MetaDataset) -> tuple[str, float]:
     return name, total
 
 
-def print_summary(found: dict[str, Any], name: str, total: float, seconds: float) -> None:
+def print_summary(found: Summary, name: str, total: float, seconds: float) -> None:
     """What came out, and where to look."""
     table = Table("", "", title="FOCAL on goals it has not seen", show_header=False)
     mean = stats.Estimate(**found["mean"])

@@ -46,16 +46,17 @@ WORK = folders.Kind(
 )
 
 
-def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
+def collect(family: str, out: str | Path, **options: object) -> MetaDataset | None:
     """Step 1 from Python: takes what the command takes, such as `collect("ant-fwd-back", "data/ant", seed=1)`."""
     own, of_agents, of_sac = ({f.name for f in fields(kind)} for kind in (Collect, AgentsConfig, SACConfig))
     unknown = sorted(options.keys() - (own | of_agents | of_sac) | options.keys() & {"sac"})
     if unknown:
         raise OmrlError(f"collect has no {', '.join(unknown)}.")
-    args = Collect(family, Path(out), **{key: value for key, value in options.items() if key in own})
+    given: dict[str, Any] = options
+    args = Collect(family, Path(out), **{key: value for key, value in given.items() if key in own})
     start = preset(get_family(family), args.schedule).agents
-    changes = {key: value for key, value in options.items() if key in of_agents}
-    sac = replace(start.sac, **{key: value for key, value in options.items() if key in of_sac})
+    changes = {key: value for key, value in given.items() if key in of_agents}
+    sac = replace(start.sac, **{key: value for key, value in given.items() if key in of_sac})
     if args.policies is not None:
         args = replace(args, policies=Path(args.policies))
     return run(args, changed(start, {**changes, "sac": sac}))

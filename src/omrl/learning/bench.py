@@ -39,7 +39,7 @@ PROFILED, LONGEST = 20, 12
 PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "gemv", "_mm_", "_bmm_")
 
 
-def update(args: Update) -> dict[str, Any]:
+def update(args: Update) -> dict[str, object]:
     """All rows of the table, with what they were measured on."""
 
     device = choose_device(args.device)

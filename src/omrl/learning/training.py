@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Generator, Tensor
 
@@ -152,7 +151,7 @@ def _columns(dataset: MetaDataset) -> Columns | None:
     return Columns(observations=observations, actions=actions)
 
 
-def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[Any]:
+def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[MetaConfig]:
     kind = get_algorithm(args.algorithm)
     _, algorithm = kind.build(dataset.observation_dim, dataset.action_dim, hyperparameters, [args.seed])
     return algorithm

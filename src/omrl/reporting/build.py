@@ -173,7 +173,8 @@ def _curve_caption(metric: str) -> str:
 
 def _about(dataset: MetaDataset) -> str:
     """What `omrl data info` says of a dataset, in a sentence."""
-    facts, split = summary(dataset), dataset.split
+    split = dataset.split
+    facts: dict[str, Any] = summary(dataset)
     return (
         f"{dataset.family or 'Own logs'}, {dataset.manifest.varies} varies: "
         f"{quantity(len(dataset.tasks), 'task')} ({len(split['train'])} train, {len(split['test'])} test), "

@@ -21,6 +21,7 @@ import numpy as np
 from omrl.drawing.runs import axis_names
 from omrl.drawing.style import Drawn, colour, dash, task_colours
 from omrl.evaluation import stats
+from omrl.evaluation.summaries import Summary
 from omrl.reporting.gather import RunFacts, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
 from omrl.reporting.tables import Table
@@ -226,13 +227,13 @@ def _verdict(facts: RunFacts) -> str:
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in judged.reasons)
     return (
         f'<div class="big">{escape(word)}</div><p class="muted">Judged from logs alone by omrl select: return beyond '
-        f"the logger's {judged.logger:z.2f} on {escape(counted(judged.tasks, 'task'))}, 95&nbsp;%: "
+        f"the logger's {judged.logger:z.2f} on {escape(quantity(judged.tasks, 'task'))}, 95&nbsp;%: "
         f"{escape(judged.gain.text())}. Each task is known by {escape(judged.context_from)}.</p>"
         f"{f'<ul>{reasons}</ul>' if reasons else ''}"
     )
 
 
-def _logged_card(found: dict[str, Any]) -> str:
+def _logged_card(found: Summary) -> str:
     """What logs can tell, which is no verdict on a policy."""
     error = stats.Estimate(**found["action_error"]).text(3)
     html = f"<p>Action error {escape(error)}, of actions in [-1, 1]. "

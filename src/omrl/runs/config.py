@@ -109,7 +109,7 @@ class RunConfig:
         """The seed of every learner."""
         return range(self.seed, self.seed + self.seeds)
 
-    def differences(self, other: RunConfig, defaults: Mapping[str, Any]) -> str:
+    def differences(self, other: RunConfig, defaults: Mapping[str, object]) -> str:
         """What another config says differently, in words; nothing where both are of the same run.
 
         Hyperparameters that one of them does not know have the value of `defaults`. How a CPU computes is no part of

@@ -89,7 +89,7 @@ class Run:
         """Rows of metrics."""
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, Any]) -> Run:
+    def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, object]) -> Run:
         """A new run, or the one that is there if it was made with the same config.
 
         A run that was begun when a hyperparameter did not exist yet has the value of `defaults`.
@@ -168,7 +168,7 @@ class Run:
         return read_logged(self.folder / "logged.csv")
 
     @property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """What it was made with."""
         return self._json("environment.json", Environment)
 
@@ -178,7 +178,7 @@ class Run:
         found: dict[str, float] = self._json("timings.json", Timings).get("seconds", {})
         return found
 
-    def summary(self, name: str = "scores") -> dict[str, Any]:
+    def summary(self, name: str = "scores") -> dict[str, object]:
         """What a test found, by the name of its rows' file; nothing where there was none."""
         return self._json(f"{name}.json", Selected if name == "selected" else Summary)
 
@@ -226,7 +226,7 @@ class Run:
         return notes["step"], state
 
     def note_scores(
-        self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], found: Mapping[str, Any]
+        self, name: str, header: Sequence[str], rows: Sequence[Sequence[object]], found: Mapping[str, object]
     ) -> None:
         """What a test found: its rows, and what they sum up to."""
         path = self.folder / f"{name}.csv"
@@ -316,7 +316,7 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, object]:
     """What a run was made with."""
     return {
         "python": platform.python_version(),

@@ -60,7 +60,7 @@ class Cut:
         around: float,
         places: Places,
         means: Means,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         bfloat16: bool,
         alone: bool,
     ) -> None:

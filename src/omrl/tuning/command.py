@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +10,7 @@ from rich.table import Table
 from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
 from omrl.tuning.rows import chosen_rows
-from omrl.tuning.trying import keep, measure
+from omrl.tuning.trying import Tried, keep, measure
 
 
 def run(args: Tune) -> None:
@@ -35,5 +34,5 @@ def shown(trial: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in trial.items())
 
 
-def _normalised(one: Mapping[str, Any]) -> str:
+def _normalised(one: Tried) -> str:
     return "" if one["normalised"] is None else f"{one['normalised']:.3f}"

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from torch import Tensor
@@ -31,8 +31,26 @@ from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import Row
 from omrl.tuning.trials import populate_trials, together
 
+Tried = TypedDict(
+    "Tried",
+    {
+        "family": str,
+        "row": str,
+        "algorithm": str,
+        "trial": dict[str, float],
+        "level": str | None,
+        "updates": int,
+        "seeds": int,
+        "held_out": int,
+        "return": float,
+        "normalised": float | None,
+        "alive": bool,
+    },
+)
+"""A trial and what came of it."""
 
-def measure(args: Tune, row: Row) -> list[dict[str, Any]]:
+
+def measure(args: Tune, row: Row) -> list[Tried]:
     """All trials of a row, and those beyond the edge if the best one lies there."""
     stages: dict[str, Tensor] = {}
     found = try_out(args, row, row.trials, args.seeds, stages)
@@ -44,7 +62,7 @@ def measure(args: Tune, row: Row) -> list[dict[str, Any]]:
     return found
 
 
-def keep(path: Path, found: Sequence[Mapping[str, Any]]) -> None:
+def keep(path: Path, found: Sequence[Tried]) -> None:
     """Put the trials of a row into a file, in the place of earlier ones; those of other data and rows stay."""
 
     def place(one: Mapping[str, Any]) -> tuple[str, str]:
@@ -61,7 +79,7 @@ def keep(path: Path, found: Sequence[Mapping[str, Any]]) -> None:
 
 def try_out(
     args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: int, frozen: dict[str, Tensor]
-) -> list[dict[str, Any]]:
+) -> list[Tried]:
     """Some trials of a row, with so many learners each; what a first stage ends with is `frozen`, once it is learnt."""
     dataset, device = MetaDataset.open(args.data), choose_device(args.device)
     start, usual = starting_point(Train(row.algorithm, args.data, Path(), preset=row.preset))
@@ -98,7 +116,7 @@ def try_out(
                 found = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
             for place, own_scores, lives in zip(places, found, learner.population.alive.tolist(), strict=True):
                 scores[place], alive[place] = own_scores, lives
-    results = []
+    results: list[Tried] = []
     for i, trial in enumerate(trials):
         part = slice(i * seeds, (i + 1) * seeds)
         about = summary(np.stack(scores[part]), judged, args.steps)

@@ -251,7 +251,7 @@ class OnRay:
         if flight.received < outcome.sent:
             outcome = Outcome("lost", error="some of its files did not arrive", node=outcome.node)
         if outcome.status == "differs":
-            self._moved.add(outcome.result)
+            self._moved.add(str(outcome.result))
         return [*events, Event("ended", flight.unit.name, self._name(outcome.node), outcome=outcome)]
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omrl.errors import OmrlError
 from omrl.storage.files import replacing
@@ -66,7 +65,7 @@ class Places:
     pairs: Sequence[tuple[str, str]]
     """The driver's, and ours."""
 
-    def here(self, value: Any) -> Any:
+    def here(self, value: object) -> object:
         """JSON with the driver's paths as ours; those of longer names first, which may lie in others."""
         if isinstance(value, str):
             for there, here in sorted(self.pairs, key=lambda pair: -len(pair[0])):
