@@ -47,6 +47,9 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 # The first line of every block that is shown but not run here, and why.
 NOT_RUN = {
+    "make torture            # a seed of its own": "takes half an hour",
+    "python benchmarks/soak.py --json results/reliability/soak.json": "takes minutes",
+    "python benchmarks/started.py --against ff6b6bf --json results/reliability/started.json": "takes minutes",
     "make quickstart": "sets up a machine",
     "make quickstart    # sets everything up in .venv, then goes through the whole flow once": "sets up a machine",
     "pip install '.[plot]'  # or a wheel of it, without a clone": "sets up a machine",
