@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from omrl.behaviour.agents import train
+from omrl.behaviour.apart import train_packs
 from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
 from omrl.behaviour.options import changed, scaled
 from omrl.behaviour.policies import INDEX, PolicyFiles, find_published
@@ -34,6 +35,7 @@ from omrl.learning.devices import choose_device
 from omrl.progress import Meter
 from omrl.storage import folders
 from omrl.storage.files import read_json, versions, write_json, write_rows
+from omrl.units.place import LOCAL, check
 
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
@@ -42,7 +44,10 @@ JOB = "job.json"
 WORK = folders.Kind(
     "working folder of omrl collect",
     JOB,
-    (JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
+    (
+        *(JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
+        *("pack-*/*.safetensors", "pack-*.log"),
+    ),
 )
 
 
@@ -90,7 +95,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
             print(f"note: nobody named the levels of {stored.folder}: first, middle and last checkpoint are taken.")
     else:
         tasks, steps, policies = _chosen(family.tasks, family, args), agents.checkpoints, None
-        source = _training_source(agents, default)
+        source = _training_source(agents, default) | ({} if args.pack is None else {"pack": args.pack})
     plan = _plan(family, tasks, source, steps, args, default.episodes, agents.seed)
     job = {**plan, "policies": policies}
     if args.dry_run:
@@ -101,7 +106,8 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if _finished(out, plan, policies, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
-        device = choose_device(args.device)
+        if args.pack is None:
+            choose_device(args.device)  # that it is not there is found first
         # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
         writer = _writer(family, tasks, plan, out, args)
         goes_on = _open_work(work, job, args.force)
@@ -110,7 +116,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
                 write_json(work / JOB, job)
                 writer.abandon()
             if not args.from_policies:
-                stored = _train(family, tasks, agents, source, device, work)
+                stored = _train(args, family, tasks, agents, source, work)
             _log_rollouts(writer, stored, tasks, plan["rollout"])
     _keep_policies(work, job, out)
     dataset = MetaDataset.open(out)
@@ -132,7 +138,17 @@ def _check(args: Collect, agents: AgentsConfig, default: AgentsConfig) -> None:
         raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
     if args.action_std is not None and not (0.0 <= args.action_std < float("inf")):
         raise OmrlError(f"--action-std must be 0 or more, not {args.action_std}.")
+    if args.pack is None:
+        for name, usual in (("on", LOCAL), ("at_once", 1), ("threads", None)):
+            if getattr(args, name) != usual:
+                flag = name.replace("_", "-")
+                raise OmrlError(f"--{flag} is about agents that are trained apart, so many at a time: say --pack.")
+    elif args.pack < 1:
+        raise OmrlError(f"--pack must be at least 1, not {args.pack}.")
+    check(args.on, args.at_once)
     if args.from_policies:
+        if args.pack is not None:
+            raise OmrlError("--pack is about training, and --from-policies does not train.")
         given, before = ({**vars(config), **vars(config.sac)} for config in (agents, default))
         for name in given:
             if name not in ("seed", "sac") and given[name] != before[name]:
@@ -250,16 +266,19 @@ def _renamed(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _train(
+    args: Collect,
     family: TaskFamily,
     tasks: Sequence[Task],
     config: AgentsConfig,
     source: Mapping[str, Any],
-    device: str,
     work: Path,
 ) -> PolicyFiles:
     folder = work / "policies"
     if not (folder / INDEX).exists():
-        checkpoints, returns = train(family, tasks, config, device, work)
+        if args.pack is None:
+            checkpoints, returns = train(family, tasks, config, choose_device(args.device), work)
+        else:
+            checkpoints, returns = train_packs(args, family, tasks, config, args.pack, work)
         folder.mkdir(exist_ok=True)
         _write_curve(folder / "learning-curve.csv", tasks, config.steps, returns)
         PolicyFiles.write(folder, family, tasks, checkpoints, source)

@@ -99,6 +99,12 @@ def together(configs: Sequence[MetaConfig]) -> list[list[int]]:
     return list(groups.values())
 
 
+def differing(configs: Sequence[MetaConfig]) -> list[str]:
+    """Names of the hyperparameters that are not the same in all."""
+    values = [asdict(config) for config in configs]
+    return sorted(name for name in values[0] if len({one[name] for one in values}) > 1)
+
+
 def populate_trials(
     kind: type[Algorithm[MetaConfig]],
     obs_dim: int,
@@ -107,11 +113,14 @@ def populate_trials(
     seeds: Sequence[int],
     device: str,
     mode: Mode | None = None,
+    tried: Sequence[str] | None = None,
 ) -> tuple[Algorithm[MetaConfig], Population]:
-    """One learner per config and seed, in pairs; the configs have to fit together."""
+    """One learner per config and seed, in pairs; the configs have to fit together.
+
+    `tried` are the names of what each learner has its own of, where these configs are a part of more.
+    """
     assert len(together(configs)) == 1, "trials that differ in more than decimal numbers need populations of their own"
-    first = asdict(configs[0])
-    tried = sorted(name for name in first if len({asdict(config)[name] for config in configs}) > 1)
+    tried = differing(configs) if tried is None else tried
     learners: list[nn.Module] = []
     for config, seed in zip(configs, seeds, strict=True):
         module: nn.Module = kind.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed))

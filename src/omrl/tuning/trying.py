@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from omrl.algorithms import get_algorithm
+from omrl.algorithms.algorithm import MetaConfig
 from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
@@ -25,11 +26,12 @@ from omrl.learning import training
 from omrl.learning.devices import choose_device
 from omrl.learning.stages import learn_stages
 from omrl.learning.starting import starting_point
+from omrl.runs.joining import OF_LEARNERS
 from omrl.runs.run import Run
 from omrl.schema import changed
 from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import Row
-from omrl.tuning.trials import populate_trials, together
+from omrl.tuning.trials import differing, populate_trials, together
 
 Tried = TypedDict(
     "Tried",
@@ -54,12 +56,33 @@ def measure(args: Tune, row: Row) -> list[Tried]:
     """All trials of a row, and those beyond the edge if the best one lies there."""
     stages: dict[str, Tensor] = {}
     found = try_out(args, row, row.trials, args.seeds, stages)
-    best = max(found, key=lambda one: one["return"])
-    further = row.beyond(best["trial"])
+    further = row.beyond(best_of(found)["trial"])
     if further:
         # As many learners as before: the program is compiled already.
-        found += try_out(args, row, further, max(1, len(row.trials) * args.seeds // len(further)), stages)
+        learners = max(1, len(row.trials) * args.seeds // len(further))
+        found += try_out(replace(args, rungs=0), row, further, learners, stages)
     return found
+
+
+def row_unit(args: Mapping[str, Any], row: Mapping[str, Any]) -> list[Tried]:
+    """The trials of a row, as a unit of work."""
+    paths = {name: Path(args[name]) for name in ("file", "data", "out")}
+    return measure(Tune(**{**args, **paths, "rows": tuple(args["rows"]), "trust": tuple(args["trust"])}), Row(**row))
+
+
+def best_of(found: Sequence[Tried]) -> Tried:
+    """The trial with the highest score, of those that were not dropped on the way."""
+    longest = max(one["updates"] for one in found)
+    return max((one for one in found if one["updates"] == longest), key=lambda one: _rank(one["return"]))
+
+
+def _rank(score: float) -> float:
+    return score if np.isfinite(score) else -np.inf
+
+
+def rung_steps(steps: int, rungs: int) -> list[int]:
+    """Updates after which half of the trials are dropped, and the last one, after which the best is chosen."""
+    return [steps // 2 ** (rungs - rung) for rung in range(rungs)] + [steps]
 
 
 def keep(path: Path, found: Sequence[Tried]) -> None:
@@ -90,36 +113,52 @@ def try_out(
     level = dataset.level(start.level or "mixed")
     view = level.select([name for name in names if name not in held] or names)
     judged, kind = level.select(held), get_algorithm(row.algorithm)
-    scores: list[Any] = [None] * len(configs)
-    alive = [False] * len(configs)
     rows = view.to(device, max_rows=start.max_rows)
     # Trials that differ in more than decimal numbers, such as the width of a network, are populations of their own.
-    for places in together(configs):
-        own = [configs[place] for place in places]
-        train = replace(start, seeds=len(own), steps=args.steps)
-        with tempfile.TemporaryDirectory() as folder:
-            run = Run.create(Path(folder), training.run_config(train, own[0], dataset), {})
-            learner = training.Training(run, rows, device)
-            if stages := learner.algorithm.stages(dataset.manifest.varies):
-                if not frozen:
-                    one = Run(run.folder, replace(run.config, seeds=1))
-                    frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
-                learner.frozen = {name: value.expand(len(own), *value.shape[1:]) for name, value in frozen.items()}
-            shape = (dataset.observation_dim, dataset.action_dim)
-            learner.algorithm, learner.population = populate_trials(
-                kind, *shape, own, list(run.config.all_seeds()), device
-            )
-            learner.learn(1_000, args.steps)
-            if dataset.family is None:
-                found = -logged(learner, judged, CONTEXT_ROWS, seed=0)["action_error"]
-            else:
-                found = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
-            for place, own_scores, lives in zip(places, found, learner.population.alive.tolist(), strict=True):
-                scores[place], alive[place] = own_scores, lives
+    groups = [Group(places, [configs[place] for place in places]) for places in together(configs)]
+    scores: list[Any] = [None] * len(configs)
+    alive, reached = [False] * len(configs), [0] * len(configs)
+    kept = list(range(len(trials)))
+    before = 0
+    for until in rung_steps(args.steps, args.rungs):
+        for group in groups:
+            places = [place for place in group.places if place // seeds in kept]
+            if not places:
+                continue
+            own = [configs[place] for place in places]
+            with tempfile.TemporaryDirectory() as folder:
+                train = replace(start, seeds=len(own), steps=until)
+                run = Run.create(Path(folder), training.run_config(train, own[0], dataset), {})
+                learner = training.Training(run, rows, device)
+                if stages := learner.algorithm.stages(dataset.manifest.varies):
+                    if not frozen:
+                        one = Run(run.folder, replace(run.config, seeds=1))
+                        frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
+                    learner.frozen = {name: value.expand(len(own), *value.shape[1:]) for name, value in frozen.items()}
+                shape = (dataset.observation_dim, dataset.action_dim)
+                own_seeds = [train.seed + group.places.index(place) for place in places]
+                learner.algorithm, learner.population = populate_trials(
+                    kind, *shape, own, own_seeds, device, tried=group.tried
+                )
+                if before:
+                    learner.step = before
+                    learner.population.load_state(group.state_of(places))
+                learner.learn(1_000, until)
+                if dataset.family is None:
+                    found = -logged(learner, judged, CONTEXT_ROWS, seed=0)["action_error"]
+                else:
+                    found = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
+                group.keep(places, learner.population.state())
+                for place, own_scores, lives in zip(places, found, learner.population.alive.tolist(), strict=True):
+                    scores[place], alive[place], reached[place] = own_scores, lives, until
+        means = {trial: _rank(np.mean(scores[trial * seeds : (trial + 1) * seeds])) for trial in kept}
+        # The better half goes on; of equal ones, those that were named first.
+        kept = sorted(sorted(kept, key=lambda trial: -means[trial])[: (len(kept) + 1) // 2])
+        before = until
     results: list[Tried] = []
     for i, trial in enumerate(trials):
         part = slice(i * seeds, (i + 1) * seeds)
-        about = summary(np.stack(scores[part]), judged, args.steps)
+        about = summary(np.stack(scores[part]), judged, reached[part.start])
         results.append(
             {
                 "family": dataset.family or args.data.name,
@@ -127,7 +166,7 @@ def try_out(
                 "algorithm": row.algorithm,
                 "trial": dict(trial),
                 "level": start.level,
-                "updates": args.steps,
+                "updates": reached[part.start],
                 "seeds": seeds,
                 "held_out": len(held),
                 "return": about["mean"]["value"],
@@ -136,3 +175,22 @@ def try_out(
             }
         )
     return results
+
+
+class Group:
+    """Learners of one shape, which are a population: what they have learnt so far."""
+
+    def __init__(self, places: Sequence[int], configs: Sequence[MetaConfig]) -> None:
+        self.places = places
+        self.tried = differing(configs)
+        self._state: dict[str, Tensor] = {}
+        self._kept: list[int] = []
+
+    def keep(self, places: Sequence[int], state: Mapping[str, Tensor]) -> None:
+        """What learners have learnt."""
+        self._kept, self._state = list(places), {name: value.clone() for name, value in state.items()}
+
+    def state_of(self, places: Sequence[int]) -> dict[str, Tensor]:
+        """What some of them have learnt; the stream of random numbers is that of all."""
+        rows = [self._kept.index(place) for place in places]
+        return {name: value[rows] if name in OF_LEARNERS else value for name, value in self._state.items()}
