@@ -142,6 +142,16 @@ def test_a_folder_that_is_no_run_is_left_alone(data, tmp_path):
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "words"
 
 
+def test_a_run_that_had_saved_nothing_goes_on_where_its_empty_folders_got_lost(data, tmp_path):
+    for name in ("whole", "copied"):
+        train(data, tmp_path / name, steps=12)
+    for path in (tmp_path / "copied" / "checkpoints").iterdir():
+        path.unlink()
+    (tmp_path / "copied" / "checkpoints").rmdir()
+    train(data, tmp_path / "copied", steps=12)
+    same_files(tmp_path / "whole", tmp_path / "copied")
+
+
 def test_the_two_newest_checkpoints_are_kept(data, tmp_path):
     train(data, tmp_path / "run", save_every=3, steps=13)
     saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())

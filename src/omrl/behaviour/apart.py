@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from omrl.behaviour.agents import shares_weights, snapshot, train
+from omrl.behaviour.agents import AGAIN, shares_weights, snapshot, train
 from omrl.behaviour.config import AgentsConfig, SACConfig
 from omrl.behaviour.policies import Array
 from omrl.commands.collect import Collect
 from omrl.families import Task, TaskFamily, get_family
+from omrl.runs.checkpoints import load_checkpoint
 from omrl.storage.files import write_tensors
 from omrl.units.board import Board
 from omrl.units.local import Inline
@@ -70,10 +71,10 @@ def train_packs(
 def _joined(folders: Sequence[Path], firsts: Sequence[int], config: AgentsConfig) -> tuple[dict[int, Any], Array]:
     checkpoints = {}
     for step in config.checkpoints:
-        parts = [load_file(snapshot(folder, step)) for folder in folders]
+        parts = [load_checkpoint(snapshot(folder, step), AGAIN)[0] for folder in folders]
         # Before they have learnt anything, all are the same one.
         parts = parts[:1] if shares_weights(config, step) else parts
-        checkpoints[step] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        checkpoints[step] = {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
     returns = [
         load_file(folder / RETURNS)["returns"] + [first, 0, 0] for folder, first in zip(folders, firsts, strict=True)
     ]

@@ -98,6 +98,8 @@ class Run:
             run = cls.open(folder)
             if differences := run.config.differences(config, defaults):
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
+            # Copies of a run that had not saved itself yet may lack it: not all of them carry empty folders.
+            (folder / "checkpoints").mkdir(exist_ok=True)
             return run
         folders.claim(folder, RUN)
         (folder / "checkpoints").mkdir(exist_ok=True)

@@ -31,7 +31,7 @@ from omrl.units.unit import PLAN, Plan, Read, Unit, Work
 BOARD = folders.Kind("progress of a study", PLAN, (PLAN, PROGRESS, PAGE, "logs/*.log"))
 # Bytes of a process that has omrl and torch loaded, and how often the rows of its data lie in memory; measured, see
 # docs/scale.md.
-PROCESS_BYTES, COPIES = 700 * 2**20, 3
+PROCESS_BYTES, COPIES = 500 * 2**20, 3
 # Shares of what a study says of the time around a run.
 TEST_SHARE, DRAW_SHARE, DATA_SHARE = 0.2, 1.0, 0.5
 

@@ -95,7 +95,7 @@ class Board:
             assert event.outcome is not None
             self._ended(own, event.outcome, event.node)
             return
-        own |= {"state": "running", "node": event.node, "text": event.text}
+        own |= {"state": "waiting" if event.what == "lost" else "running", "node": event.node, "text": event.text}
         if event.what == "begun":
             own["since"] = time.time()
             if self._alone:

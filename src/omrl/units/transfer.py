@@ -21,7 +21,7 @@ from omrl.storage.folders import LOCK
 # Files that name others: they are read before those, and sent after them.
 POINTERS = ("latest", "state.safetensors", "manifest.json", "policies.json", "results.json")
 # Files in which paths of the driver's are written.
-WITH_PATHS = (".json", ".html", ".log")
+WITH_PATHS = (".json", ".html", ".log", ".csv", ".md")
 
 
 def sha256(data: bytes) -> str:

@@ -99,6 +99,7 @@ class Sender(threading.Thread):
         self._key, self._node, self._mailbox, self._log = (task["unit"], task["attempt"]), node, mailbox, log
         self._said = ""
         self._over, self._lock = threading.Event(), threading.Lock()
+        self.places = Places([])
         self.changes: Changes | None = None
         self.sent = 0
 
@@ -121,7 +122,7 @@ class Sender(threading.Thread):
                 return
             if self._log and not last and (line := last_line(Path(self._log))) and line != self._said:
                 self._said = line
-                self.send(line)
+                self.send(self.places.there(line.encode(), ".log").decode())
             if self.changes is not None:
                 self.changes.look(last, self.send)
 
@@ -182,7 +183,7 @@ def _in_scratch(
             put(target, data := ray.get(contents[place]), wanted)
             target.write_bytes(places.brought(data, target.name))
         Path(here).parent.mkdir(parents=True, exist_ok=True)
-    changes = Changes([Path(here) for _, here in written], places)
+    sender.places, changes = places, Changes([Path(here) for _, here in written], places)
     sender.changes = changes if work.streams else None
     sender.start()
     outcome = perform(_work_here(work, places), task["threads"])
