@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import cast
 
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +44,7 @@ def run(args: Tune) -> None:
             def told(self, event: Event) -> None:
                 super().told(event)
                 if event.outcome is not None and event.outcome.status == "done":
-                    found[event.unit] = event.outcome.result
+                    found[event.unit] = cast(list[Tried], event.outcome.result)
                     keep(args.out, found[event.unit])
 
         with Keeping(f"tune {args.file}", units, alone=isinstance(doing, Inline)).shown() as board:

@@ -24,7 +24,7 @@ from omrl.errors import OmrlError
 from omrl.units import transfer, worker
 from omrl.units.schedule import Event
 from omrl.units.unit import Outcome, Read, Unit, Work
-from omrl.words import counted
+from omrl.words import quantity
 
 # Units that Ray is given for each core, so that no core waits for the driver.
 IN_FLIGHT = 4
@@ -101,7 +101,7 @@ class OnRay:
         self._nodes = {node["NodeID"]: f"{node['NodeManagerAddress']} ({node['NodeID'][:6]})" for node in there}
         self._takes = {
             node["NodeID"]: ", ".join(
-                counted(int(node["Resources"][kind]), word)
+                quantity(int(node["Resources"][kind]), word)
                 for kind, word in (("CPU", "core"), ("GPU", "GPU"))
                 if node["Resources"].get(kind)
             )
