@@ -82,16 +82,17 @@ def _joined(folders: Sequence[Path], firsts: Sequence[int], config: AgentsConfig
 
 
 def agents_unit(
-    family: str, tasks: Sequence[str], first: int, config: Mapping[str, Any], device: str, folder: str
+    family: str, tasks: Sequence[str], first: int, config: Mapping[str, object], device: str, folder: str
 ) -> None:
     """Train a pack of agents, the first of which has this place among all of them."""
     found, place = get_family(family), Path(folder)
     own = [task for task in found.tasks if task.name in tasks]
-    sac = SACConfig(**_tuples(config["sac"]))
+    told = _tuples(config)
     place.mkdir(parents=True, exist_ok=True)
-    _, returns = train(found, own, AgentsConfig(**{**_tuples(config), "sac": sac}), device, place, first)
+    agents = AgentsConfig(**{**told, "sac": SACConfig(**_tuples(told["sac"]))})
+    _, returns = train(found, own, agents, device, place, first)
     write_tensors(place / RETURNS, {"returns": returns})
 
 
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+def _tuples(values: Mapping[str, object]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

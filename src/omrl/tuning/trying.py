@@ -28,7 +28,7 @@ from omrl.learning.stages import learn_stages
 from omrl.learning.starting import starting_point
 from omrl.runs.joining import OF_LEARNERS
 from omrl.runs.run import Run
-from omrl.schema import changed
+from omrl.schema import changed, read
 from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import Row
 from omrl.tuning.trials import differing, populate_trials, together
@@ -64,10 +64,12 @@ def measure(args: Tune, row: Row) -> list[Tried]:
     return found
 
 
-def row_unit(args: Mapping[str, Any], row: Mapping[str, Any]) -> list[Tried]:
+def row_unit(args: Mapping[str, object], row: Mapping[str, object]) -> list[Tried]:
     """The trials of a row, as a unit of work."""
-    paths = {name: Path(args[name]) for name in ("file", "data", "out")}
-    return measure(Tune(**{**args, **paths, "rows": tuple(args["rows"]), "trust": tuple(args["trust"])}), Row(**row))
+    told: dict[str, Any] = dict(args)
+    told |= {name: Path(told[name]) for name in ("file", "data", "out")}
+    told |= {name: tuple(told[name]) for name in ("rows", "trust")}
+    return measure(Tune(**told), read(Row, row, "a unit"))
 
 
 def best_of(found: Sequence[Tried]) -> Tried:
