@@ -119,7 +119,7 @@ def test_with_a_folder_that_all_see_workers_write_there(cluster, study):
 
 def test_trials_and_agents_are_those_of_this_machine(cluster, tmp_path):
     pumps(tmp_path / "pumps", tasks=8)
-    sizes = 'hidden = [4], encoder_hidden = [4], batch_size = 4, context_size = 4, regularisation = "none"'
+    sizes = 'hidden = [4], encoder_hidden = [4], batch_size = 4, context_size = 4, regularisation = "none", warm_up = 0'
     tried = f"changes = {{ {sizes} }}\ntried = {{ beta = [0.5, 1.0, 2.0] }}"
     rows = [f'[[rows]]\nlabel = "{name}"\nalgorithm = "focal"\n{tried}' for name in "ab"]
     (tmp_path / "trials.toml").write_text("\n".join(rows))

@@ -154,7 +154,14 @@ def test_the_command_tries_a_file_on_logs_without_a_simulator_and_keeps_what_is_
 
 def test_halving_drops_the_worse_half_and_the_others_go_on_as_if_nothing_had_been(tmp_path):
     pumps(tmp_path / "pumps", tasks=8)
-    sizes = {"hidden": [4], "encoder_hidden": [4], "batch_size": 4, "context_size": 4, "regularisation": "none"}
+    sizes = {
+        "hidden": [4],
+        "encoder_hidden": [4],
+        "batch_size": 4,
+        "context_size": 4,
+        "regularisation": "none",
+        "warm_up": 0,
+    }
     tune = Tune(Path("mine.toml"), tmp_path / "pumps", tmp_path / "t.json", steps=8, device="cpu")
     row = Row("a", "focal", {"beta": (0.5, 1.0, 2.0, 4.0)}, changes=sizes)
     assert trying.rung_steps(8, 2) == [2, 4, 8] and trying.rung_steps(8, 0) == [8]
