@@ -115,7 +115,7 @@ def test_help_names_every_command_and_option(helps):
         "update",
         "--algorithms",
         "--seeds",
-        "--regulariser-steps",
+        "--g-steps",
         "--repeats",
         "--seconds",
         "--device",

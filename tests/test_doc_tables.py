@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+import tables_own_logs
 import tables_paper
-import tables_reliability
 import tables_results
 import tables_speed
 
@@ -21,7 +21,7 @@ SIZES = {"meta_batch": 16, "batch_size": 256, "context_size": 100, "hidden": [30
 
 
 def bench(rows, hardware="NVIDIA H200", torch="2.0"):
-    names = ("algorithm", "regulariser_steps", "seeds", "ms", "products_ms", "hyperparameters")
+    names = ("algorithm", "g_steps", "seeds", "ms", "products_ms", "hyperparameters")
     updates = [dict(zip(names, (*row, None, SIZES), strict=True)) for row in rows]
     return {"hardware": hardware, "torch": torch, "updates": updates}
 
@@ -142,8 +142,8 @@ def test_the_short_table_has_the_preset_that_did_best_alone():
 def test_half_precision_has_the_returns_of_every_seed():
     rows = [{"family": "half-cheetah-vel", "half": half, **summary(v)} for half, v in ((False, 10.0), (True, 11.0))]
     assert cells(tables_results.half(rows))[1:] == [
-        ["half-cheetah-vel, 10,000 updates, without `--bfloat16`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
-        ["half-cheetah-vel, 10,000 updates, with `--bfloat16`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
+        ["half-cheetah-vel, 10,000 updates, without `--half`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
+        ["half-cheetah-vel, 10,000 updates, with `--half`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
     ]
 
 
@@ -328,32 +328,46 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
     ]
 
 
-def test_the_campaign_is_told_by_kinds_and_by_ways():
-    kinds = {
-        "input/config.json": {"tried": 1200, "errors": 1100, "wrong": 0},
-        "kill/train": {"tried": 78, "errors": 78, "wrong": 1},
-        "tear/train": {"tried": 20, "errors": 20, "wrong": 2},
-        "twice/collect": {"tried": 6, "errors": 0, "wrong": 0},
+# -- logs alone --------------------------------------------------------------------------------------------------------
+
+
+def judged(domain, true, gain, **changes):
+    """A run of a made-up domain: what it truly has beyond the logger, and what logs told of it."""
+    found = {
+        **dict.fromkeys(("logger", "left", "outside", "noise"), 0.0),
+        **{"seeds": 3, "tasks": 8, "far": 0.05, "action_error": 0.1, "disagreement": 0.1, "identification": 1.0},
+        **{"gain": around(gain), "fitted_q": around(-gain / 100)},
+        **changes,
     }
-    figures = {"kinds": kinds, "tried": 1304, "inputs": 1200, "wrong": 3, "seconds": 600, "jobs": 2, "seed": 7}
-    assert cells(tables_reliability.torture_inputs(figures))[1:] == [["config.json", "1,200", "1,100", "0"]]
-    head, train, collect = cells(tables_reliability.torture_steps(figures))
-    assert (train[0], train[head.index("killed before it")], train[-1]) == ("train", "78", "3")
-    assert (collect[0], collect[head.index("started twice")], collect[-1]) == ("collect", "6", "0")
-    said = tables_reliability.torture({**figures, "made": "2026-01-01"})
-    assert "1,200 damaged files and 104 disturbed commands, 3 of them wrong, in 10 minutes with 2 processes" in said
+    return {"domain": domain, "logger": "noisy", "found": found, "true": {"gain": around(true)}}
 
 
-def test_a_soak_shows_memory_after_a_tenth_and_at_the_end():
-    one = {
-        "calls": 1000,
-        "microseconds": {"50": 70.2, "99": 90, "99.9": 200, "100": 4000},
-        "resident_mb": [500.0, 501.5],
-    }
-    head, act, adapt = cells(tables_reliability.soak({"act": one, "adapt": one}))
-    assert act == ["act", "1,000", "70", "90", "200", "4,000", "500.0", "501.5"] and len(head) == len(adapt)
+def around(value):
+    return {"value": value, "low": value - 1, "high": value + 1}
 
 
-def test_starting_is_shown_before_and_now():
-    figures = {"median_seconds": {"omrl --help": {"before": 0.5, "now": 0.25}}}
-    assert cells(tables_reliability.started(figures))[1:] == [["omrl --help", "500.0", "250.0"]]
+def test_runs_are_ranked_by_domain_with_medians_of_both_halves():
+    runs = [judged("crane", true, gain) for true, gain in ((1, 1), (2, 3), (3, 2))]
+    runs += [judged("battery", true, true) for true in range(3)]
+    _, *rows = cells(tables_own_logs.select_rank(runs))
+    assert [row[:4] for row in rows[:2]] == [
+        ["crane, noisy", "3", "0.50", "-0.50"],
+        ["battery, noisy", "3", "1.00", "-1.00"],
+    ]
+    assert [row[2] for row in rows[2:]] == ["**0.50**", "**1.00**"]
+
+
+def test_verdicts_are_counted_by_what_is_true():
+    runs = [judged("crane", 5, 5), judged("crane", 5, 0), judged("crane", 5, 5, left=0.5), judged("battery", -5, -5)]
+    _, *rows = cells(tables_own_logs.select_verdicts(runs))
+    assert [cell.split()[0] for cell in rows[0][1:]] == ["3", "1", "2", "0"]
+    assert rows[0][0].startswith("better, the three that")
+    assert rows[1][4] == "1 (100% [21%, 100%])"
+
+
+def test_contexts_that_are_called_strange_have_a_line_for_each_size_and_their_mean():
+    shares = {"tries": 200, "honest": 0.05, "begun": 0.04, "units": 1.0, "swapped": 0.9, "far": 0.5}
+    row = {"domain": "crane", "logger": "noisy", "16": shares, "64": {**shares, "far": 1.0}}
+    _, *rows = cells(tables_own_logs.strange([row, {**row, "logger": "mixed", "16": {**shares, "far": 0.7}}]))
+    assert rows[0] == ["crane, mixed", "16", "200", "5.0%", "4.0%", "100.0%", "90.0%", "70.0%"]
+    assert rows[4] == ["**mean**", "16", "400", "**5.0%**", "**4.0%**", "**100.0%**", "**90.0%**", "**60.0%**"]

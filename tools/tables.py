@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import tables_own_logs
 import tables_paper
 import tables_reliability
 import tables_results
-import tables_scale
 import tables_speed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +28,7 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re
 SOURCES = {
     "results": ("focal",),
     "share": ("focal",),
+    **dict.fromkeys(("select-rank", "select-verdicts"), ("select",)),
     **dict.fromkeys(("torture-inputs", "torture-steps"), ("torture",)),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update"),
@@ -65,15 +66,14 @@ TABLES: dict[str, Callable[..., str]] = {
     "paper-curves": tables_paper.paper_curves,
     "paper-embeddings": tables_paper.paper_embeddings,
     "tuning": tables_paper.tuning,
+    "select-rank": tables_own_logs.select_rank,
+    "select-verdicts": tables_own_logs.select_verdicts,
+    "strange": tables_own_logs.strange,
     "torture": tables_reliability.torture,
     "torture-inputs": tables_reliability.torture_inputs,
     "torture-steps": tables_reliability.torture_steps,
     "soak": tables_reliability.soak,
     "started": tables_reliability.started,
-    "ray-units": tables_scale.ray_units,
-    "ray-study": tables_scale.ray_study,
-    "ray-kills": tables_scale.ray_kills,
-    "schedule": tables_scale.schedule,
 }
 
 

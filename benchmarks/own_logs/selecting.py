@@ -13,7 +13,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from omrl.commands.train import Train
 from omrl.data import MetaDataset
 from omrl.evaluation import stats
 from omrl.learning import training
-from omrl.learning.starting import starting_point
+from omrl.learning.starting import about_choices
 from omrl.runs.run import Run
 from omrl.schema import changed
 from omrl.selecting.signals import Ground, look
@@ -43,7 +43,7 @@ CLONED = 500
 DAMAGE = (0.15, 0.5)
 SIZES = {"encoder_hidden": (64, 64), "hidden": (64, 64), "latent_dim": 4}
 BATCHES = {"meta_batch": 8, "batch_size": 32, "context_size": 32}
-CONTROL = {"divergence": "gaussian-kl", "regularisation": "policy", "regulariser_lr": 1e-3, "gamma": 0.95}
+CONTROL = {"divergence": "gaussian-kl", "regularisation": "policy", "g_lr": 1e-3, "gamma": 0.95}
 
 
 def learners(
@@ -56,16 +56,17 @@ def learners(
 ) -> training.Training:
     """One population with SEEDS learners of each trial, ready to learn so many updates."""
     dataset = MetaDataset.open(data)
-    start, usual = starting_point(Train(algorithm, data, Path()))
-    base = changed(usual, {**SIZES, **BATCHES, **changes}, algorithm)
+    kind = get_algorithm(algorithm)
+    told = about_choices({field.name for field in fields(kind.Config)}, dataset.manifest)
+    base = changed(kind.Config(), {**SIZES, **BATCHES, **changes, **told}, algorithm)
     configs = [changed(base, trial, algorithm) for trial in trials for _ in range(SEEDS)]
-    args = replace(start, seeds=len(configs), steps=steps)
+    args = Train(algorithm, data, Path(), seeds=len(configs), steps=steps, level="mixed")
     run = Run.create(folder, training.run_config(args, base, dataset), {})
     rows = dataset.select(dataset.split["train"]).to("cpu")
     made = training.Training(run, rows, "cpu")
     shape = (dataset.observation_dim, dataset.action_dim)
     seeds = list(range(SEEDS)) * len(trials)
-    made.algorithm, made.population = populate_trials(get_algorithm(algorithm), *shape, configs, seeds, "cpu")
+    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, "cpu")
     return made
 
 

@@ -7,7 +7,7 @@ Public names are loaded when they are used, so that importing omrl is quick. Whe
 from __future__ import annotations
 
 from importlib import import_module, util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
@@ -66,7 +66,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'omrl' has no attribute {name!r}")

@@ -67,8 +67,7 @@ def metric_names(metric: str, runs: Sequence[RunFacts] = ()) -> tuple[str, str]:
         return METRICS[metric]
     for name in {facts.run.config.algorithm for facts in runs} & set(known_algorithms()):
         if metric in (told := about(name, "metrics")):
-            named: Any = told[metric]
-            title, unit = named
+            title, unit = told[metric]
             return title, unit
     return metric.replace("_", " "), "value"
 
@@ -125,7 +124,7 @@ def intervals(runs: Sequence[RunFacts]) -> Figure:
     for place, facts in enumerate(runs):
         mean, iqm = facts.summary["mean"], facts.summary["iqm"]
         # One seed has no interval.
-        ends = [end for end in (mean["low"], mean["high"]) if end is not None]
+        ends = [] if mean["low"] is None else [mean["low"], mean["high"]]
         bar = axes.plot(ends, [place] * len(ends), color=colour(facts.index), lw=5, alpha=0.35)
         dot = axes.plot(mean["value"], place, "o", color=colour(facts.index), ms=6)
         tick = axes.plot(iqm, place, "|", color=colour(facts.index), ms=13, mew=2)

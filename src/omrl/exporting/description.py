@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import omrl
 from omrl.runs.model import Model
 
 
-def describe(model: Model, seed: int) -> dict[str, object]:
+def describe(model: Model, seed: int) -> dict[str, Any]:
     """Where it comes from, and what goes in and out."""
     return {
         "omrl": omrl.__version__,

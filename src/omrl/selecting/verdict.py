@@ -88,18 +88,19 @@ class Verdict:
 
 
 def judge(found: Findings) -> Verdict:
-    """The word of the worlds, unless another signal speaks against it."""
+    """The word of the worlds; none is called better that another signal speaks against."""
     gain, fitted_q = found.gain, found.fitted_q
     if gain.low is None or gain.high is None:
         return Verdict("cannot tell", ("one task and one seed have no interval",))
     if gain.low <= 0 <= gain.high:
         return Verdict("cannot tell", (f"the return beyond the logger's, {gain.text()}, may be of either sign",))
-    word: Word = "better" if gain.low > 0 else "worse"
+    if gain.high < 0:
+        return Verdict("worse", ())
     against = []
-    if word == "better" and found.left > LEFT:
+    if found.left > LEFT:
         against.append(f"the policy leaves the log altogether in {found.left:.0%} of its steps")
-    if word == "better" and found.far is not None and found.far > FAR:
+    if found.far is not None and found.far > FAR:
         against.append(f"{found.far:.0%} of its steps are far from the log, where 5% of the log's own are")
-    if (fitted_q.high or 0.0) < 0 if word == "better" else (fitted_q.low or 0.0) > 0:
+    if fitted_q.high is not None and fitted_q.high < 0:
         against.append(f"fitted-Q evaluation says the opposite, {fitted_q.text()}")
-    return Verdict("cannot tell", (f"it looks {word}, but", *against)) if against else Verdict(word, ())
+    return Verdict("cannot tell", ("it looks better, but", *against)) if against else Verdict("better", ())

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -29,18 +29,6 @@ SCHEMA = 1
 # Seconds between two writings of the files.
 WRITE_SECONDS = 1.0
 STATES = ("running", "done", "failed", "waiting")
-
-
-class State(TypedDict):
-    """All that a board knows, as its file has it."""
-
-    schema: int
-    title: str
-    began: float
-    now: float
-    over: bool
-    nodes: dict[str, str]
-    units: dict[str, dict[str, Any]]
 
 
 class Board:
@@ -95,7 +83,7 @@ class Board:
             assert event.outcome is not None
             self._ended(own, event.outcome, event.node)
             return
-        own |= {"state": "waiting" if event.what == "lost" else "running", "node": event.node, "text": event.text}
+        own |= {"state": "running", "node": event.node, "text": event.text}
         if event.what == "begun":
             own["since"] = time.time()
             if self._alone:
@@ -141,7 +129,7 @@ class Board:
 
     # -- the files -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> dict[str, Any]:
         """All of it as JSON."""
         return {
             "schema": SCHEMA,
@@ -157,12 +145,12 @@ class Board:
         self._written = time.monotonic()
         if self._folder is not None:
             state = self.state()
-            write_json(self._folder / PROGRESS, {**state})
+            write_json(self._folder / PROGRESS, state)
             with replacing(self._folder / PAGE) as temporary:
                 temporary.write_text(page(state, self._links))
 
 
-def node_lines(state: State) -> list[str]:
+def node_lines(state: Mapping[str, Any]) -> list[str]:
     """A line for every node."""
     found = []
     for name, has in state["nodes"].items():
@@ -172,7 +160,7 @@ def node_lines(state: State) -> list[str]:
     return found
 
 
-def counts(state: State) -> str:
+def counts(state: Mapping[str, Any]) -> str:
     """How many units are in which state, in words."""
     found = Counter(one["state"] for one in state["units"].values())
     return ", ".join(f"{found[name]} {name}" for name in STATES if found[name])
@@ -180,8 +168,7 @@ def counts(state: State) -> str:
 
 def print_status(folder: Path) -> None:
     """What the files of a board say."""
-    read: Any = read_json(folder / PROGRESS)
-    state: State = read
+    state = read_json(folder / PROGRESS)
     total = len(state["units"])
     ended = sum(one["state"] in ("done", "failed") for one in state["units"].values())
     print(f"{state['title']}: {ended} of {total} units ({counts(state)})")
@@ -198,7 +185,7 @@ def print_status(folder: Path) -> None:
     print(folder / PAGE)
 
 
-def page(state: State, links: Mapping[str, str]) -> str:
+def page(state: Mapping[str, Any], links: Mapping[str, str]) -> str:
     """The page; it loads itself again while there is more to come."""
     css = resources.files("omrl.reporting").joinpath("assets", "page.css").read_text(encoding="utf-8")
     total = len(state["units"])

@@ -1,0 +1,111 @@
+"""Tables of docs/own-logs-results.md and docs/service.md on what is told from logs alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tables_markdown import table
+
+from omrl.evaluation.stats import Estimate
+from omrl.selecting.verdict import Findings, judge
+
+# The domains that the thresholds of the verdict were fixed on; the others were made, and judged, afterwards.
+FIXED_ON = ("fermenter", "crane", "irrigation")
+WORDS = ("better", "cannot tell", "worse")
+# What runs could be ranked by.
+RANKED_BY: Mapping[str, Callable[[Any], float]] = {
+    "return in worlds": lambda found: found["gain"]["value"],
+    "fitted Q": lambda found: found["fitted_q"]["value"],
+    "action error": lambda found: -found["action_error"],
+    "distance to the log": lambda found: -found["far"],
+}
+
+
+def select_rank(figures: Any) -> str:
+    """Rank correlation of estimates with true returns, by domain and logger (benchmarks/own_logs/selecting.py)."""
+    rows, all_of = [], {}
+    for (domain, logger), runs in _cells(figures).items():
+        true = [run["true"]["gain"]["value"] for run in runs]
+        found = [_spearman(true, [by(run["found"]) for run in runs]) for by in RANKED_BY.values()]
+        rows.append([f"{domain}, {logger}", f"{len(runs)}", *(f"{value:.2f}" for value in found)])
+        all_of.setdefault(domain in FIXED_ON, []).append(found)
+    for fixed, label in ((True, "median, thresholds fixed on these"), (False, "median, the others")):
+        if fixed in all_of:
+            rows.append([f"**{label}**", "", *(f"**{value:.2f}**" for value in np.median(all_of[fixed], axis=0))])
+    return table(("domain, logger", "runs", *RANKED_BY), rows)
+
+
+def select_verdicts(figures: Any) -> str:
+    """What runs were called, by what they truly are (benchmarks/own_logs/selecting.py)."""
+    counts: dict[tuple[bool, str], dict[str, int]] = {}
+    for run in figures:
+        key = (run["domain"] in FIXED_ON, _truth(run["true"]["gain"]))
+        word = judge(findings(run["found"])).word
+        counts.setdefault(key, dict.fromkeys(WORDS, 0))[word] += 1
+    rows = []
+    for fixed, where in ((True, "the three that thresholds were fixed on"), (False, "the three others")):
+        for truth in ("better", "neither", "worse"):
+            if (fixed, truth) in counts:
+                own = counts[fixed, truth]
+                total = sum(own.values())
+                cells = [f"{own[word]} ({_share(own[word], total)})" for word in WORDS]
+                rows.append([f"{truth}, {where}", f"{total}", *cells])
+    return table(("truly, in", "runs", *(f"called {word}" for word in WORDS)), rows)
+
+
+def strange(figures: Any) -> str:
+    """Contexts that are called strange (benchmarks/own_logs/strange.py)."""
+    kinds = ("honest", "begun", "units", "swapped", "far")
+    rows = []
+    for row in sorted(figures, key=lambda row: (row["domain"], row["logger"])):
+        for size in ("16", "64"):
+            shares = [f"{row[size][kind]:.1%}" for kind in kinds]
+            rows.append([f"{row['domain']}, {row['logger']}", size, f"{row[size]['tries']}", *shares])
+    for size in ("16", "64"):
+        means = [np.mean([row[size][kind] for row in figures]) for kind in kinds]
+        tries = sum(row[size]["tries"] for row in figures)
+        rows.append(["**mean**", size, f"{tries:,}", *(f"**{mean:.1%}**" for mean in means)])
+    headings = (
+        "honest, from anywhere",
+        "honest, begins with an episode",
+        "other unit",
+        "columns swapped",
+        "task far away",
+    )
+    return table(("domain, logger", "rows", "tries of each", *headings), rows)
+
+
+def findings(found: Mapping[str, Any]) -> Findings:
+    """As `omrl select` has them."""
+    estimates = {name: Estimate(**found[name]) for name in ("gain", "fitted_q")}
+    return Findings(**{**found, **estimates})
+
+
+def _cells(figures: Any) -> dict[tuple[str, str], list[Any]]:
+    order = [*FIXED_ON, *sorted({run["domain"] for run in figures} - set(FIXED_ON))]
+    found: dict[tuple[str, str], list[Any]] = {}
+    for run in sorted(figures, key=lambda run: order.index(run["domain"])):
+        found.setdefault((run["domain"], run["logger"]), []).append(run)
+    return found
+
+
+def _truth(gain: Mapping[str, float]) -> str:
+    """By the interval of the true difference."""
+    return "better" if gain["low"] > 0 else "worse" if gain["high"] < 0 else "neither"
+
+
+def _spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _share(part: int, total: int) -> str:
+    """With Wilson's 95 % interval."""
+    z = 1.96
+    share = part / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return f"{share:.0%} [{max(middle - half, 0.0):.0%}, {min(middle + half, 1.0):.0%}]"
