@@ -61,9 +61,13 @@ class OnRay:
         self._contents: dict[str, Any] = {}
         self._begun: list[Event] = []
         self._window = 1
-        self._look_at_nodes()
-        self._check_versions()
-        self._open_mailbox()
+        try:
+            self._look_at_nodes()
+            self._check_versions()
+            self._open_mailbox()
+        except BaseException:
+            ray.shutdown()
+            raise
 
     @staticmethod
     def _connect(address: str) -> None:
