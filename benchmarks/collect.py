@@ -37,7 +37,7 @@ class Bench:
     device: str = "auto"
     mode: Mode | None = None
     """eager, compiled or graph; the engine's own choice if left out."""
-    half: bool = False
+    bfloat16: bool = False
     """With networks in bfloat16."""
     json: Path | None = None
 
@@ -75,7 +75,7 @@ def main(args: Bench) -> None:
                 random_steps=1_000,
                 envs_per_task=envs,
                 updates_per_step=1.0,
-                sac=replace(config.sac, half=args.half),
+                sac=replace(config.sac, bfloat16=args.bfloat16),
             )
             chosen = [family.tasks[i] for i in np.linspace(0, len(family.tasks) - 1, tasks).round().astype(int)]
             started = time.perf_counter()
@@ -94,7 +94,7 @@ def main(args: Bench) -> None:
                 "family": family.name,
                 "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
                 "mode": args.mode or ("graph" if device == "cuda" else "eager"),
-                "half": args.half,
+                "bfloat16": args.bfloat16,
                 "tasks": tasks,
                 "envs_per_task": envs,
                 "start_up_s": round(start_up, 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -40,10 +41,12 @@ class Nodes:
         self.others.append(self.cluster.add_node(**{**self._options, **options}))
 
     def workers(self) -> list[int]:
-        """Processes that do units now, on any node."""
+        """Processes at work now, on any node: those that do units, and the one that takes their mail."""
         found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
         lines = [line.split(None, 1) for line in found.splitlines()[1:]]
-        return [int(pid) for pid, words in lines if words.startswith("ray::do") or words.startswith("ray::omrl")]
+        # Not Ray's own agents, without which a node ends itself: nodes are lost by `lose`.
+        ours = re.compile(r"ray::(data|train|test|draw|join|tune|pack|Mailbox)")
+        return [int(pid) for pid, words in lines if ours.match(words)]
 
     def kill_worker(self, pid: int) -> None:
         """As the system does, say for its memory."""

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "omrl"
 # Functions that import something themselves, and why.
 LOCAL_IMPORTS = {
+    "__main__.py:main": "whoever interrupts the imports of the command line gets no traceback",
     "algorithms/__init__.py:_checked": "presets are read and listed without torch",
     "behaviour/collect.py:run": "matplotlib is an extra",
     "data/dataset.py:MetaDataset.save": "the writer gives back datasets, and a dataset is saved by the writer",
@@ -18,10 +19,21 @@ LOCAL_IMPORTS = {
     "families/family.py:TaskFamily.register": "gymnasium is an extra",
     "learning/compiling.py:_program": "torch's compiler takes two seconds to import, which eager runs do without",
     "learning/compiling.py:compile_traced": "the same",
-    "learning/compiling.py:load": "the same: here it is imported while something else is read",
+    "learning/compiling.py:loading_beside.<locals>.load": "the same: here it is imported while something else is read",
     "learning/devices.py:has_compiler": "the same, and torch has to be told a place for its programs before",
     "runs/mirrors.py:need_wandb": "wandb is an extra, and a policy is loaded without it",
     "runs/mirrors.py:tensorboard": "tensorboardX is an extra, and a policy is loaded without it",
+    "units/place.py:executor": "Ray is an extra",
+    "units/place.py:given": "Ray is an extra",
+    "units/unit.py:perform": "a plan is made and looked at without torch",
+}
+# Public functions with Any in their signatures, and why.
+SIGNATURES = {
+    "families/environments.py:TaskEnv.reset": "gymnasium says so",
+    "families/environments.py:TaskEnv.step": "gymnasium says so",
+    "families/environments.py:TaskVectorEnv.close_extras": "gymnasium says so",
+    "families/environments.py:TaskVectorEnv.reset": "gymnasium says so",
+    "families/environments.py:TaskVectorEnv.step": "gymnasium says so",
 }
 
 
@@ -32,9 +44,9 @@ def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunc
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{place}{child.name}", child
-                yield from inside(child, "")
+                yield from inside(child, f"{place}{child.name}.<locals>.")
             else:
-                yield from inside(child, f"{child.name}." if isinstance(child, ast.ClassDef) else place)
+                yield from inside(child, f"{place}{child.name}." if isinstance(child, ast.ClassDef) else place)
 
     name = path.relative_to(PACKAGE).as_posix()
     for place, function in inside(ast.parse(path.read_text()), ""):
@@ -54,3 +66,41 @@ def own_imports(function: ast.AST) -> bool:
 def test_imports_stand_at_the_top_of_files_but_for_those_that_have_a_reason():
     found = {name for path in PACKAGE.rglob("*.py") for name, node in functions(path) if own_imports(node)}
     assert found == set(LOCAL_IMPORTS)
+
+
+def annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+    """What a signature says of types."""
+    given = function.args
+    every = (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
+    yield from (one.annotation for one in every if one is not None and one.annotation is not None)
+    if function.returns is not None:
+        yield function.returns
+
+
+def says_any(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == "Any" for part in ast.walk(node))
+
+
+def is_public(name: str) -> bool:
+    parts = name.split(":")[1].split(".")
+    return "<locals>" not in parts and not any(part.startswith("_") and part[:2] != "__" for part in parts)
+
+
+def test_no_public_signature_says_any_but_where_another_library_does():
+    found = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name, function in functions(path)
+        if is_public(name) and any(map(says_any, annotations(function)))
+    }
+    assert found == set(SIGNATURES)
+
+
+def test_no_alias_hides_an_any_but_those_of_arrays():
+    """`Array` is numpy's: an array of any numbers."""
+    hidden = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == "Any":
+                hidden.append(path)
+    assert not hidden

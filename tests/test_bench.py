@@ -66,12 +66,12 @@ FAST = ["--repeats", "2", "--seconds", "0", "--device", "cpu"]
 
 
 def test_every_combination_has_a_row_with_its_times(capsys):
-    found = bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1, 2), g_steps=(1, 3), **QUICK))
-    assert [(row["seeds"], row["g_steps"]) for row in found["updates"]] == [(1, 1), (2, 1), (1, 3), (2, 3)]
+    found = bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1, 2), regulariser_steps=(1, 3), **QUICK))
+    assert [(row["seeds"], row["regulariser_steps"]) for row in found["updates"]] == [(1, 1), (2, 1), (1, 3), (2, 3)]
     for row in found["updates"]:
         assert row["mode"] == "eager" and row["algorithm"] == f"{__name__}:Tiny"
         assert row["ms"] > 0 and row["products_ms"] > 0 and row["first_update_s"] > 0
-        assert row["hyperparameters"]["g_steps"] == row["g_steps"]
+        assert row["hyperparameters"]["regulariser_steps"] == row["regulariser_steps"]
     assert "CPU threads" in found["hardware"] and found["torch"] == torch.__version__
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and all("ms per update" in line and "matrix products alone" in line for line in lines)
@@ -80,14 +80,14 @@ def test_every_combination_has_a_row_with_its_times(capsys):
 
 def test_an_algorithm_without_a_discriminator_has_no_steps_of_it(capsys):
     found = bench.update(Update(algorithms=(f"{__name__}:Fixed",), seeds=(2,), **QUICK))
-    assert [row["g_steps"] for row in found["updates"]] == [None]
+    assert [row["regulariser_steps"] for row in found["updates"]] == [None]
     assert "discriminator" not in capsys.readouterr().out
 
 
 def test_half_precision_is_that_of_the_algorithm(capsys):
     for half in (False, True):
-        found = bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), half=half, **QUICK))
-        assert found["updates"][0]["hyperparameters"]["half"] is half
+        found = bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), bfloat16=half, **QUICK))
+        assert found["updates"][0]["hyperparameters"]["bfloat16"] is half
 
 
 def test_products_are_those_of_one_update():
@@ -112,10 +112,12 @@ def test_products_are_those_of_one_update():
 def test_more_discriminator_steps_have_more_products():
     counts = []
     record = bench._products
-    for g_steps in (1, 2):
+    for regulariser_steps in (1, 2):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bench, "_products", lambda step: (found := record(step), counts.append(len(found)))[0])
-            bench.update(Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), g_steps=(g_steps,), **QUICK))
+            bench.update(
+                Update(algorithms=(f"{__name__}:Tiny",), seeds=(1,), regulariser_steps=(regulariser_steps,), **QUICK)
+            )
     assert 0 < counts[0] < counts[1]
 
 

@@ -115,7 +115,7 @@ def test_help_names_every_command_and_option(helps):
         "update",
         "--algorithms",
         "--seeds",
-        "--g-steps",
+        "--regulariser-steps",
         "--repeats",
         "--seconds",
         "--device",

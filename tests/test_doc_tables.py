@@ -7,6 +7,7 @@ import re
 import pytest
 import tables_own_logs
 import tables_paper
+import tables_reliability
 import tables_results
 import tables_speed
 
@@ -21,7 +22,7 @@ SIZES = {"meta_batch": 16, "batch_size": 256, "context_size": 100, "hidden": [30
 
 
 def bench(rows, hardware="NVIDIA H200", torch="2.0"):
-    names = ("algorithm", "g_steps", "seeds", "ms", "products_ms", "hyperparameters")
+    names = ("algorithm", "regulariser_steps", "seeds", "ms", "products_ms", "hyperparameters")
     updates = [dict(zip(names, (*row, None, SIZES), strict=True)) for row in rows]
     return {"hardware": hardware, "torch": torch, "updates": updates}
 
@@ -142,8 +143,8 @@ def test_the_short_table_has_the_preset_that_did_best_alone():
 def test_half_precision_has_the_returns_of_every_seed():
     rows = [{"family": "half-cheetah-vel", "half": half, **summary(v)} for half, v in ((False, 10.0), (True, 11.0))]
     assert cells(tables_results.half(rows))[1:] == [
-        ["half-cheetah-vel, 10,000 updates, without `--half`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
-        ["half-cheetah-vel, 10,000 updates, with `--half`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
+        ["half-cheetah-vel, 10,000 updates, without `--bfloat16`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
+        ["half-cheetah-vel, 10,000 updates, with `--bfloat16`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
     ]
 
 
@@ -326,6 +327,37 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
             *("kl weight 0.1, step size 0.001 (all alike)", "0", "-"),
         ],
     ]
+
+
+def test_the_campaign_is_told_by_kinds_and_by_ways():
+    kinds = {
+        "input/config.json": {"tried": 1200, "errors": 1100, "wrong": 0},
+        "kill/train": {"tried": 78, "errors": 78, "wrong": 1},
+        "tear/train": {"tried": 20, "errors": 20, "wrong": 2},
+        "twice/collect": {"tried": 6, "errors": 0, "wrong": 0},
+    }
+    figures = {"kinds": kinds, "tried": 1304, "inputs": 1200, "wrong": 3, "seconds": 600, "jobs": 2, "seed": 7}
+    assert cells(tables_reliability.torture_inputs(figures))[1:] == [["config.json", "1,200", "1,100", "0"]]
+    head, train, collect = cells(tables_reliability.torture_steps(figures))
+    assert (train[0], train[head.index("killed before it")], train[-1]) == ("train", "78", "3")
+    assert (collect[0], collect[head.index("started twice")], collect[-1]) == ("collect", "6", "0")
+    said = tables_reliability.torture({**figures, "made": "2026-01-01"})
+    assert "1,200 damaged files and 104 disturbed commands, 3 of them wrong, in 10 minutes with 2 processes" in said
+
+
+def test_a_soak_shows_memory_after_a_tenth_and_at_the_end():
+    one = {
+        "calls": 1000,
+        "microseconds": {"50": 70.2, "99": 90, "99.9": 200, "100": 4000},
+        "resident_mb": [500.0, 501.5],
+    }
+    head, act, adapt = cells(tables_reliability.soak({"act": one, "adapt": one}))
+    assert act == ["act", "1,000", "70", "90", "200", "4,000", "500.0", "501.5"] and len(head) == len(adapt)
+
+
+def test_starting_is_shown_before_and_now():
+    figures = {"median_seconds": {"omrl --help": {"before": 0.5, "now": 0.25}}}
+    assert cells(tables_reliability.started(figures))[1:] == [["omrl --help", "500.0", "250.0"]]
 
 
 # -- logs alone --------------------------------------------------------------------------------------------------------

@@ -47,6 +47,9 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 # The first line of every block that is shown but not run here, and why.
 NOT_RUN = {
+    "make torture            # a seed of its own": "takes half an hour",
+    "python benchmarks/soak.py --json results/reliability/soak.json": "takes minutes",
+    "python benchmarks/started.py --against ff6b6bf --json results/reliability/started.json": "takes minutes",
     "make quickstart": "sets up a machine",
     "make quickstart    # sets everything up in .venv, then goes through the whole flow once": "sets up a machine",
     "pip install '.[plot]'  # or a wheel of it, without a clone": "sets up a machine",
@@ -57,7 +60,7 @@ NOT_RUN = {
     'FULL="--actor-hidden 1024 1024 --critic-hidden 1024 1024 --batch-size 1024 --learning-rate '
     '1e-4"': "trains for minutes on a GPU",
     "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
-    "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --g-lr 1e-3 "
+    "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --regulariser-lr 1e-3 "
     "\\": "trains for minutes on a GPU",
     'SWEEP="python benchmarks/sweep.py --data data/walker-2d-params --json results/focal/transfer.json --held-out '
     "4": "trains for minutes on a GPU",
@@ -66,10 +69,11 @@ NOT_RUN = {
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
     "python benchmarks/service.py --json results/speed/service.json": "takes a minute",
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
-    "omrl bench update --seeds 1 --g-steps 1 3 --device cpu --json results/speed/update-cpu.json": "takes minutes",
+    "omrl bench update --seeds 1 --regulariser-steps 1 3 --device cpu --json results/speed/update-cpu"
+    ".json": "takes minutes",
     "python benchmarks/cpu.py --json results/speed/cpu.json": "takes minutes",
     "GOMP_SPINCOUNT=3000 python benchmarks/cpu.py --sizes --json results/speed/cpu-threads.json": "takes minutes",
-    "omrl bench update --device cuda --seeds 1 3 12 --g-steps 1 3 --seconds 0.7 --json "
+    "omrl bench update --device cuda --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.7 --json "
     "results/speed/update.json": "needs a GPU",
     "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "
     "\\": "needs a GPU",

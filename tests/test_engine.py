@@ -183,7 +183,7 @@ def test_a_captured_graph_equals_eager_with_sampling_inside():
 @pytest.mark.parametrize("half", [False, True])
 def test_on_cuda_networks_have_room_and_learn_what_they_learn_on_a_cpu(half):
     def run(device):
-        learners = population([1, 2], mode=None, device=device, half=half)
+        learners = population([1, 2], mode=None, device=device, bfloat16=half)
         fixed = [{k: v.to(device) for k, v in part.items()} for part in next(draws(2, 1))]
         for _ in range(20):
             learners.step(lambda _: tuple(fixed))
@@ -341,7 +341,7 @@ def test_with_half_losses_read_networks_in_bfloat16_and_the_rest_in_full():
         seen.update({f"target {name}": value.dtype for name, value in targets.items()})
         return toy_loss(params, targets, batch, noise)
 
-    learners = Population([Toy(1)], loss, learning_rate=RATES, targets=["body"], half=True)
+    learners = Population([Toy(1)], loss, learning_rate=RATES, targets=["body"], bfloat16=True)
     learners.step(lambda _: next(draws(1, 1)))
     assert seen.pop("gain") == torch.float32
     assert set(seen.values()) == {torch.bfloat16}
@@ -350,7 +350,7 @@ def test_with_half_losses_read_networks_in_bfloat16_and_the_rest_in_full():
 
 @pytest.mark.parametrize("room", [1, 16])
 def test_half_learns_what_full_precision_learns(room):
-    half, full = trained([1, 2], steps=50, half=True, room=room), trained([1, 2], steps=50)
+    half, full = trained([1, 2], steps=50, bfloat16=True, room=room), trained([1, 2], steps=50)
     for name, value in full.params.items():
         start = torch.stack([dict(Toy(seed).named_parameters())[name].detach() for seed in (1, 2)])
         moved, apart = (value - start).norm(), (half.params[name] - value).norm()
@@ -358,8 +358,8 @@ def test_half_learns_what_full_precision_learns(room):
 
 
 def test_copies_in_half_precision_follow_every_step_and_what_is_loaded():
-    learners = trained([1, 2], steps=3, half=True, room=16)
-    other = population([3, 4], half=True, room=16)
+    learners = trained([1, 2], steps=3, bfloat16=True, room=16)
+    other = population([3, 4], bfloat16=True, room=16)
     other.load_state(learners.state())
     for one in (learners, other):
         assert torch.equal(one._low, learners._flat.bfloat16())

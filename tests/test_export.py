@@ -93,7 +93,7 @@ def test_the_runtime_is_short_and_needs_numpy_alone():
     source = Path(omrl_runtime.__file__).read_text()
     imports = {line.split()[1].split(".")[0] for line in source.splitlines() if line.startswith(("import ", "from "))}
     assert imports <= {*sys.stdlib_module_names, "numpy", "omrl_runtime"}
-    assert len(source.splitlines()) < 200
+    assert len(source.splitlines()) < 220
 
 
 @pytest.mark.parametrize(

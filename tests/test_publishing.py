@@ -37,7 +37,7 @@ def made(folder, value=10.0, half=False, preset="measured", **config):
         "config.json": {
             **asdict(some_config(family="half-cheetah-vel", preset=preset, level="expert")),
             "data": str(folder / "elsewhere"),
-            "hyperparameters": {"half": half, "alpha": 30.0},
+            "hyperparameters": {"bfloat16": half, "alpha": 30.0},
             **config,
         },
         "environment.json": {"gpu": "NVIDIA H200"},
@@ -93,7 +93,7 @@ def test_a_run_without_a_summary_is_one_sentence_that_says_how_to_get_it(tmp_pat
 
 
 def test_two_runs_that_differ_in_half_alone_are_put_side_by_side(tmp_path, published, monkeypatch):
-    call(monkeypatch, "--half", made(tmp_path / "a"), made(tmp_path / "b", value=11.0, half=True, data="elsewhere"))
+    call(monkeypatch, "--bfloat16", made(tmp_path / "a"), made(tmp_path / "b", value=11.0, half=True, data="elsewhere"))
     rows = json.loads((published / "half.json").read_text())
     assert [(row["half"], row["mean"]["value"], row["preset"]) for row in rows] == [
         (False, 10.0, "measured"),
@@ -101,7 +101,7 @@ def test_two_runs_that_differ_in_half_alone_are_put_side_by_side(tmp_path, publi
     ]
     for name, half in (("half-cheetah-vel-10k", False), ("half-cheetah-vel-10k-half", True)):
         config = json.loads((published / name / "config.json").read_text())
-        assert config["hyperparameters"] == {"half": half, "alpha": 30.0}
+        assert config["hyperparameters"] == {"bfloat16": half, "alpha": 30.0}
         assert config["data"] == "data/half-cheetah-vel"
         assert (published / name / "scores.csv").is_file()
     assert not (published / "focal.json").exists() and not (tmp_path / "picture.png").exists()
@@ -110,13 +110,13 @@ def test_two_runs_that_differ_in_half_alone_are_put_side_by_side(tmp_path, publi
 @pytest.mark.parametrize("other", [{"half": False}, {"half": True, "level": "mixed"}])
 def test_runs_that_differ_in_more_than_half_are_refused(tmp_path, published, monkeypatch, other):
     with pytest.raises(SystemExit, match="the same run"):
-        call(monkeypatch, "--half", made(tmp_path / "a"), made(tmp_path / "b", **other))
+        call(monkeypatch, "--bfloat16", made(tmp_path / "a"), made(tmp_path / "b", **other))
     assert list(published.iterdir()) == []
 
 
 def test_half_takes_two_runs(tmp_path, published, monkeypatch):
     with pytest.raises(SystemExit, match="two runs"):
-        call(monkeypatch, "--half", made(tmp_path / "a"))
+        call(monkeypatch, "--bfloat16", made(tmp_path / "a"))
 
 
 # -- experiments -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.evaluation import stats
+from omrl.runs.config import of_this_version
 from omrl.studies.definitions import experiments
 from omrl.studies.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
 
@@ -21,15 +22,20 @@ FOCAL, PAPER = RESULTS / "focal", RESULTS / "paper"
 RUNS = sorted(path.parent for path in FOCAL.glob("*/config.json"))
 # Runs that were made for one comparison, and what they change of their preset.
 SHORT = {
-    "half-cheetah-vel-10k": {"steps": 10_000, "half": False},
-    "half-cheetah-vel-10k-half": {"steps": 10_000, "half": True},
+    "half-cheetah-vel-10k": {"steps": 10_000, "bfloat16": False},
+    "half-cheetah-vel-10k-half": {"steps": 10_000, "bfloat16": True},
 }
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 def test_a_published_run_was_made_with_its_preset(folder):
-    config = json.loads((folder / "config.json").read_text())
+    config = read_config(folder)
     check_config(config, SHORT.get(folder.name, {}))
+
+
+def read_config(folder):
+    """A run's config.json, with today's names."""
+    return of_this_version(json.loads((folder / "config.json").read_text()), folder)
 
 
 def check_config(config, changes):
@@ -111,12 +117,12 @@ def test_a_published_experiment_is_the_one_that_is_defined(results):
     for row, (title, wanted) in zip(results["rows"], places, strict=True):
         assert (row["data"], row["row"], row["preset"]) == (title, wanted.label, wanted.preset)
         assert row["published"] == dict(wanted.published)
-        config = json.loads((PAPER / row["run"] / "config.json").read_text())
+        config = read_config(PAPER / row["run"])
         assert config["algorithm"] == wanted.algorithm and config["seeds"] == row["seeds"]
         assert row["level"] == config["level"] and row["context_level"] == (wanted.context_level or config["level"])
         # A level and a number of updates are a row's own, not a preset's; and so is how a machine computed it.
         own = {name: value for name in ("level", "steps") if (value := getattr(wanted, name)) is not None}
-        check_config(config, dict(wanted.changes) | own | {"half": config["hyperparameters"]["half"]})
+        check_config(config, dict(wanted.changes) | own | {"bfloat16": config["hyperparameters"]["bfloat16"]})
     judged = [(claim["claim"], claim["whose"], claim["metric"]) for claim in results["claims"]]
     assert judged == [(claim.text, claim.whose, claim.metric) for claim in defined.claims]
 

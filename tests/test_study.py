@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 from omrl import cli
 from omrl.commands.study import StudyRun
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
+from omrl.runs.run import Run
 from omrl.studies.definitions import read_study
 from omrl.studies.execute import execute
 from omrl.studies.listing import overview
@@ -187,3 +191,38 @@ def test_what_is_not_a_study_is_one_sentence_that_names_the_file(tmp_path, text,
     with pytest.raises(OmrlError, match=message) as error:
         read_study(file)
     assert "bad.toml" in str(error.value)
+
+
+def test_a_run_that_a_gpu_has_no_room_for_is_trained_in_parts_and_that_is_said(mine, capsys):
+    cramped = (
+        CLONING
+        + """
+    def noise(self, batch, generator):
+        if len(batch["obs"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return {}
+"""
+    )
+    (mine.parent / "cloned.py").write_text(cramped)
+    mine.write_text(MINE.replace("seeds = 2", "seeds = 3"))
+    first, second = execute(study(mine, trust=("cloned:Cloning",)))
+    assert [row["seeds"] for row in first["rows"]] == [3, 3]
+    assert "no room for all seeds of Cloning on pumps, which were trained in parts" in first["note"]
+    assert "no room" not in second["note"]
+    out = mine.parent / "out"
+    (parts,) = json.loads((out / "progress" / "plan.json").read_text())["repacked"].values()
+    assert parts == [[0, 1], [1, 2]]
+    (whole,) = (out / "runs").glob("pumps-cloned.Cloning-??????????")
+    runs = [Run.open(whole), *(Run.open(whole.with_name(f"{whole.name}-seeds-{seeds}")) for seeds in ("0-0", "1-2"))]
+    state, *states = (run.load()[1] for run in runs)
+    assert torch.equal(state["params"], torch.cat([one["params"] for one in states]))
+    joined, *curves = (run.curves["actor_loss"].values for run in runs)
+    assert np.array_equal(joined, np.concatenate(curves))
+    # What was packed anew stays so, and is not done again.
+    assert execute(study(mine, trust=("cloned:Cloning",))) == [first, second]
+    # Where the parts do not fit either, that is the end of it.
+    (mine.parent / "cloned.py").write_text(cramped.replace("> 2", "> 0"))
+    sys.modules.pop("cloned")
+    shutil.rmtree(out)
+    with pytest.raises(OmrlError, match=r"2 of 14 units failed: Cloning on pumps, seeds 0 to 0 \(OutOfMemoryError"):
+        execute(study(mine, trust=("cloned:Cloning",)))

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from omrl.commands.evaluate import CONTEXT_ROWS
+from omrl.commands.train import Train
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
@@ -24,13 +25,14 @@ from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.learning import compiling, devices, looks, loop
 from omrl.learning import training as learning
+from omrl.learning.starting import starting_point
 from omrl.learning.training import Training
 from omrl.runs.model import Model
 from omrl.runs.run import Run
 from training_helpers import metrics, pumps, some_config, train, walks
 
 # Two draws in an update: one for the discriminator alone.
-TWO_DRAWS = {"regularisation": "policy", "g_steps": 2}
+TWO_DRAWS = {"regularisation": "policy", "regulariser_steps": 2}
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,16 @@ def test_a_folder_that_is_no_run_is_left_alone(data, tmp_path):
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "words"
 
 
+def test_a_run_that_had_saved_nothing_goes_on_where_its_empty_folders_got_lost(data, tmp_path):
+    for name in ("whole", "copied"):
+        train(data, tmp_path / name, steps=12)
+    for path in (tmp_path / "copied" / "checkpoints").iterdir():
+        path.unlink()
+    (tmp_path / "copied" / "checkpoints").rmdir()
+    train(data, tmp_path / "copied", steps=12)
+    same_files(tmp_path / "whole", tmp_path / "copied")
+
+
 def test_the_two_newest_checkpoints_are_kept(data, tmp_path):
     train(data, tmp_path / "run", save_every=3, steps=13)
     saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
@@ -200,7 +212,7 @@ def once(function, name, number):
     return killed
 
 {patch}
-train({data!r}, {out!r}, regularisation="policy", g_steps=2)
+train({data!r}, {out!r}, regularisation="policy", regulariser_steps=2)
 """
 MOMENTS = {
     "in the middle of an update": "Training._draw = once(Training._draw, 'draw', 18)",
@@ -303,10 +315,18 @@ def test_a_run_of_before_goes_on_and_threads_are_those_it_began_with(data, tmp_p
     path = tmp_path / "run" / "config.json"
     config = json.loads(path.read_text())
     del config["cpu"], config["batch"], config["schema"], config["hyperparameters"]["warm_up"]
+    old = {"bfloat16": "half", "regulariser_lr": "g_lr", "regulariser_steps": "g_steps"}
+    config["hyperparameters"] = {old.get(name, name): value for name, value in config["hyperparameters"].items()}
     path.write_text(json.dumps(config))
     train(data, tmp_path / "run", steps=5)
     with pytest.raises(OmrlError, match="warm_up is 0 there and 3 here"):
         train(data, tmp_path / "run", steps=5, warm_up=3, regularisation="policy")
+    path.write_text(json.dumps({**config, "schema": 2}))
+    assert Run.open(tmp_path / "run").config.hyperparameters["regulariser_lr"] == 1e-4
+    assert starting_point(Train("focal", data, tmp_path, config=path))[1].regulariser_steps == 1
+    path.write_text(json.dumps({**config, "schema": 4}))
+    with pytest.raises(OmrlError, match=r"has schema 4, of a newer omrl perhaps: this one reads 1 to 3\."):
+        Run.open(tmp_path / "run")
 
 
 # -- the learning curve ------------------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def test_the_command_trains_with_its_flags(data, tmp_path):
         ("--hidden 64", "hidden", (64,)),
         ("--beta 0.25", "beta", 0.25),
         ("--alpha 1e3", "alpha", 1e3),
-        ("--half", "half", True),
-        ("--no-half", "half", False),
+        ("--bfloat16", "bfloat16", True),
+        ("--no-bfloat16", "bfloat16", False),
         ("--coupled", "coupled", True),
         ("--no-next-obs-in-context", "next_obs_in_context", False),
         ("--next-obs-in-context", "next_obs_in_context", True),
@@ -97,7 +97,7 @@ def test_the_command_trains_with_its_flags(data, tmp_path):
         ("--power inverse", "power", "inverse"),
         ("--encoder probabilistic", "encoder", "probabilistic"),
         ("--divergence gaussian-kl", "divergence", "gaussian-kl"),
-        ("--g-steps 3", "g_steps", 3),
+        ("--regulariser-steps 3", "regulariser_steps", 3),
     ],
 )
 def test_a_flag_sets_its_hyperparameter_and_no_other(command, words, name, value):
@@ -320,7 +320,7 @@ def test_a_dry_run_prints_the_config_and_leaves_nothing(data, tmp_path, capsys):
         ({"seed": -1}, "--seed cannot be negative, as -1 is"),
         ({"level": "expert"}, "no level 'expert'"),
         ({"device": "tpu"}, "no device 'tpu'"),
-        ({"g_steps": 0}, "g_steps must be at least 1, not 0"),
+        ({"regulariser_steps": 0}, "regulariser_steps must be at least 1, not 0"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"hidden": (16, 0)}, r"hidden must be layers of at least 1, not \(16, 0\)"),
         ({"actor_lr": -1.0}, "actor_lr must be above 0, not -1.0"),

@@ -113,7 +113,9 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tm
 def test_trials_that_change_shapes_are_populations_of_their_own():
     configs = [FOCALConfig(hidden=(width,), alpha=alpha) for width in (4, 8) for alpha in (1.0, 2.0)]
     assert together(configs) == [[0, 1], [2, 3]]
-    assert together([FOCALConfig(g_steps=1), FOCALConfig(g_steps=2), FOCALConfig(g_steps=1)]) == [[0, 2], [1]]
+    assert together(
+        [FOCALConfig(regulariser_steps=1), FOCALConfig(regulariser_steps=2), FOCALConfig(regulariser_steps=1)]
+    ) == [[0, 2], [1]]
 
 
 MINE = """
@@ -153,6 +155,57 @@ def test_the_command_tries_a_file_on_logs_without_a_simulator_and_keeps_what_is_
         chosen_rows(Tune(tmp_path / "mine.toml", tmp_path, tmp_path))
     with pytest.raises(OmrlError, match="has no row 'smal'"):
         chosen_rows(Tune(tmp_path / "mine.toml", tmp_path, tmp_path, rows=("smal",)))
+
+
+def test_halving_drops_the_worse_half_and_the_others_go_on_as_if_nothing_had_been(tmp_path):
+    pumps(tmp_path / "pumps", tasks=8)
+    sizes = {
+        "hidden": [4],
+        "encoder_hidden": [4],
+        "batch_size": 4,
+        "context_size": 4,
+        "regularisation": "none",
+        "warm_up": 0,
+    }
+    tune = Tune(Path("mine.toml"), tmp_path / "pumps", tmp_path / "t.json", steps=8, device="cpu")
+    row = Row("a", "focal", {"beta": (0.5, 1.0, 2.0, 4.0)}, changes=sizes)
+    assert trying.rung_steps(8, 2) == [2, 4, 8] and trying.rung_steps(8, 0) == [8]
+
+    def tried(row, trials, **changes):
+        return trying.try_out(replace(tune, **changes), row, trials, 2, trying.Shared())
+
+    found = tried(row, row.trials, rungs=1)
+    # What all had after the first half is what they have where that is all.
+    first = {one["trial"]["beta"]: one["return"] for one in tried(row, row.trials, steps=4)}
+    best = sorted(first, key=lambda beta: -first[beta])[:2]
+    assert {one["trial"]["beta"] for one in found if one["updates"] == 8} == set(best)
+    dropped = [one for one in found if one["updates"] == 4]
+    assert len(dropped) == 2 and all(one["return"] == first[one["trial"]["beta"]] for one in dropped)
+    assert trying.best_of(found)["updates"] == 8
+    # A population of which nobody is dropped ends where one without rungs ends, whichever its shape.
+    for changes in ({"beta": 0.5}, {"hidden": (6,)}):
+        (rungs,), (none,) = (tried(row, [changes], rungs=number) for number in (2, 0))
+        assert rungs == none
+
+
+def test_rows_in_processes_of_their_own_find_the_same(tmp_path, monkeypatch, capsys):
+    pumps(tmp_path / "pumps", tasks=8)
+    (tmp_path / "mine.toml").write_text(
+        MINE.replace('label = "own"', 'label = "two"').replace("nowhere:Nothing", "focal")
+    )
+    words = ["tune", str(tmp_path / "mine.toml"), "--data", str(tmp_path / "pumps"), "--steps", "4", "--rungs", "1"]
+    for name, how in (("one", ["--threads", "1"]), ("both", ["--at-once", "2", "--threads", "1"])):
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            ["omrl", *words, *how, "--out", str(tmp_path / f"{name}.json"), "--device", "cpu", "--rows", "small"],
+        )
+        cli.main()
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "both.json").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["omrl", *words, "--out", str(tmp_path / "x.json"), "--rungs", "3"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "--rungs 3 halves 4 updates" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from omrl.units import place
 from omrl.units.board import Board, page, print_status
 from omrl.units.local import Inline, Processes
 from omrl.units.schedule import Event, chains, raise_failures, run_all
+from omrl.units.simulate import simulate
 from omrl.units.transfer import Changes, Message, Places, receive, sha256, tree
 from omrl.units.unit import Outcome, Plan, Unit, Work, perform
 
@@ -218,6 +220,42 @@ def test_places_that_make_no_sense(on, at_once, storage, message):
         place.check(on, at_once, storage)
 
 
+def test_a_simulated_schedule_is_the_one_by_hand_and_never_beats_its_bounds():
+    units = [
+        Unit("data", "data", "", seconds=1.0),
+        Unit("long", "train", "", ("data",), gpu=1.0, seconds=4.0),
+        *(Unit(f"short {i}", "train", "", ("data",), gpu=1.0, seconds=1.0) for i in range(4)),
+        Unit("draw", "draw", "", ("long", *(f"short {i}" for i in range(4))), seconds=0.5),
+    ]
+    # On two GPUs the long one goes first, the short ones beside it.
+    two = simulate(units, gpus=2, cores=8)
+    assert two.seconds == pytest.approx(5.5) and two.chain_bound == pytest.approx(5.5) and two.efficiency == 1.0
+    one = simulate(units, gpus=1, cores=8)
+    assert one.seconds == pytest.approx(9.5) and one.work_bound == pytest.approx(8.0)
+    shared = [replace(unit, gpu=unit.gpu / 2) for unit in units]
+    assert simulate(shared, gpus=1, cores=8).seconds == pytest.approx(5.5)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        some = [
+            Unit(
+                str(i),
+                "train",
+                "",
+                tuple(str(j) for j in range(i) if rng.random() < 0.2),
+                gpu=1.0,
+                seconds=rng.random(),
+            )
+            for i in range(30)
+        ]
+        gpus = int(rng.integers(1, 9))
+        found = simulate(some, gpus, 64)
+        bound = max(found.work_bound, found.chain_bound)
+        # List scheduling is never worse than both bounds together.
+        assert bound - 1e-9 <= found.seconds <= found.work_bound + found.chain_bound + 1e-9
+    with pytest.raises(ValueError, match="needs more than there is"):
+        simulate([Unit("a", "train", "A", gpu=2.0)], gpus=1, cores=1)
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -288,4 +326,4 @@ def test_paths_are_those_of_the_machine(tmp_path):
     given = {"a": ["/d/out/x", "/d/output"], "b": "/d/out/runs/r", "c": 3}
     assert places.here(given) == {"a": ["/w/1/out/x", "/d/output"], "b": "/w/2/runs/r", "c": 3}
     assert places.there(b"in /w/2/runs/r", "x.json") == b"in /d/out/runs/r"
-    assert places.there(b"in /w/2/runs/r", "x.csv") == b"in /w/2/runs/r"
+    assert places.there(b"in /w/2/runs/r", "x.safetensors") == b"in /w/2/runs/r"

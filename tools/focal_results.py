@@ -1,7 +1,7 @@
 """Publish runs of FOCAL: keep their raw files and summaries, draw their curves.
 
     python tools/focal_results.py runs/half-cheetah-vel-measured runs/ant-fwd-back-measured ...
-    python tools/focal_results.py --half runs/half-cheetah-vel-10k runs/half-cheetah-vel-10k-half
+    python tools/focal_results.py --bfloat16 runs/half-cheetah-vel-10k runs/half-cheetah-vel-10k-half
 
 A run's summary is what `omrl evaluate RUN --json > RUN/summary.json` printed where it was trained: neither its
 checkpoint nor its data is needed here.
@@ -10,7 +10,7 @@ Every run's config, environment, metrics, timings and scores go to results/focal
 results/focal/focal.json, from which `tools/tables.py` makes the table of docs/results.md. The picture there is drawn
 from all published runs. A run that is not named keeps its figures.
 
-With --half two runs are put side by side that differ in `--half` alone: config and scores of each go to
+With --bfloat16 two runs are put side by side that differ in `--bfloat16` alone: config and scores of each go to
 results/focal/FAMILY-UPDATES/ and FAMILY-UPDATES-half/, their summaries into results/focal/half.json for docs/speed.md.
 """
 
@@ -68,13 +68,13 @@ def publish(folder: Path) -> dict[str, Any]:
 
 
 def publish_half(single: Path, half: Path) -> list[dict[str, Any]]:
-    """Copy the scores of a run without and one with `--half`, and return their summaries."""
+    """Copy the scores of a run without and one with `--bfloat16`, and return their summaries."""
     configs = [asdict(Run.open(folder).config) for folder in (single, half)]
     for config in configs:
         del config["data"]  # a folder's name, which may be another on another machine
-    precisions = [config["hyperparameters"].pop("half") for config in configs]
+    precisions = [config["hyperparameters"].pop("bfloat16") for config in configs]
     if precisions != [False, True] or configs[0] != configs[1]:
-        sys.exit(f"{single} and {half} have to be the same run, the first without --half and the second with it.")
+        sys.exit(f"{single} and {half} have to be the same run, the first without --bfloat16 and the second with it.")
     rows = []
     for folder, config, precision in zip((single, half), configs, precisions, strict=True):
         shared = {name: config[name] for name in ("family", "preset", "level")}
@@ -127,9 +127,9 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Publish the named runs beside those that are there."""
-    if sys.argv[1:2] == ["--half"]:
+    if sys.argv[1:2] == ["--bfloat16"]:
         if len(sys.argv) != 4:
-            sys.exit("--half takes two runs: one without it, one with it.")
+            sys.exit("--bfloat16 takes two runs: one without it, one with it.")
         rows = publish_half(Path(sys.argv[2]), Path(sys.argv[3]))
         (RESULTS / "half.json").write_text(json.dumps(rows, indent=1) + "\n")
         return

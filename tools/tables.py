@@ -19,6 +19,7 @@ import tables_own_logs
 import tables_paper
 import tables_reliability
 import tables_results
+import tables_scale
 import tables_speed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +75,10 @@ TABLES: dict[str, Callable[..., str]] = {
     "torture-steps": tables_reliability.torture_steps,
     "soak": tables_reliability.soak,
     "started": tables_reliability.started,
+    "ray-units": tables_scale.ray_units,
+    "ray-study": tables_scale.ray_study,
+    "ray-kills": tables_scale.ray_kills,
+    "schedule": tables_scale.schedule,
 }
 
 

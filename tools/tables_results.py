@@ -79,12 +79,12 @@ def focal(figures: Any) -> str:
 
 
 def half(figures: Any) -> str:
-    """FOCAL without and with --half (tools/focal_results.py --half)."""
+    """FOCAL without and with --bfloat16 (tools/focal_results.py --bfloat16)."""
     rows = []
     for row in figures:
         rows.append(
             [
-                f"{row['family']}, {row['updates']:,} updates, {'with' if row['half'] else 'without'} `--half`",
+                f"{row['family']}, {row['updates']:,} updates, {'with' if row['half'] else 'without'} `--bfloat16`",
                 interval(row["mean"], 2),
                 ", ".join(number(value, 2) for value in row["per_seed"]),
                 number(row["normalised"], 2),

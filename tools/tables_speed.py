@@ -6,12 +6,18 @@ from typing import Any
 
 from tables_markdown import table
 
-from omrl.words import counted
+from omrl.words import quantity
 
 # Measured by running the paper's public code: milliseconds of one update of one seed, by the name that `omrl bench`
 # gives the hardware. It made this many discriminator steps in an update.
 PUBLIC_MS = {"NVIDIA H200": 119.0}
 PUBLIC_STEPS = 3
+
+
+def steps_of(row: dict[str, Any]) -> int | None:
+    """Discriminator steps in an update; rows that were measured earlier have them under the network's symbol."""
+    found: int | None = row["regulariser_steps"] if "regulariser_steps" in row else row["g_steps"]
+    return found
 
 
 def simulate(figures: Any) -> str:
@@ -105,7 +111,7 @@ def cpu(figures: Any) -> str:
     """Small networks on a CPU, idle and busy (benchmarks/cpu.py)."""
     rows = [
         [
-            f"{row['setting']}, {counted(row['threads'], 'thread')}",
+            f"{row['setting']}, {quantity(row['threads'], 'thread')}",
             f"{row['idle']:.0f}",
             f"{row['idle'] / figures['rows'][0]['idle']:.1f}x",
             f"{row['busy']:.1f}",
@@ -129,7 +135,7 @@ def cpu_threads(figures: Any) -> str:
 
 def update(figures: Any) -> str:
     """One update of FOCAL on the GPU, beside the public code's (omrl bench update)."""
-    times = {(row["g_steps"], row["seeds"]): row["ms"] for row in figures["updates"]}
+    times = {(steps_of(row), row["seeds"]): row["ms"] for row in figures["updates"]}
     steps, seeds = (sorted(set(values)) for values in zip(*times, strict=True))
     public = PUBLIC_MS.get(figures["hardware"])
     rows = []
@@ -142,7 +148,7 @@ def update(figures: Any) -> str:
         rows.append([f"{count}", *(f"{ms:.2f}" for ms in own), rates, *beside])
     headings = (
         f"discriminator steps ({figures['hardware']}, torch {figures['torch']})",
-        *(f"{counted(number, 'seed')}, ms" for number in seeds),
+        *(f"{quantity(number, 'seed')}, ms" for number in seeds),
         f"updates/s of single seeds, {' / '.join(map(str, seeds))} at once",
         "public code, 1 seed, ms",
         "public code / omrl, 1 seed",
@@ -157,7 +163,7 @@ def algorithms(focal_alone: Any, others: Any) -> str:
     seeds = sorted({row["seeds"] for row in others["updates"]})
     found: dict[str, dict[int, Any]] = {}
     for row in (*focal_alone["updates"], *others["updates"]):
-        if row["g_steps"] in (1, None) and row["seeds"] in seeds:
+        if steps_of(row) in (1, None) and row["seeds"] in seeds:
             found.setdefault(row["algorithm"], {})[row["seeds"]] = row
     rows = []
     for name, by_seeds in found.items():
@@ -178,7 +184,7 @@ def algorithms(focal_alone: Any, others: Any) -> str:
         )
     headings = (
         where,
-        *(f"{counted(number, 'seed')}, ms" for number in seeds),
+        *(f"{quantity(number, 'seed')}, ms" for number in seeds),
         f"updates/s of single seeds, {' / '.join(map(str, seeds))} at once",
         "tasks x rows",
         "rows of a context",
@@ -191,7 +197,7 @@ def update_cpu(figures: Any) -> str:
     """One update on the CPU beside its matrix products (omrl bench update --device cpu)."""
     rows = [
         [
-            f"{row['algorithm']}, {counted(row['seeds'], 'seed')}, {counted(row['g_steps'], 'discriminator step')}",
+            f"{row['algorithm']}, {quantity(row['seeds'], 'seed')}, {quantity(steps_of(row), 'discriminator step')}",
             f"{row['ms']:.0f}",
             f"{row['products_ms']:.0f}",
             f"{row['ms'] / row['products_ms']:.2f}",
@@ -211,7 +217,7 @@ def service(figures: Any) -> str:
     """Adapting and acting: from a run, as ONNX graphs, with numpy alone (benchmarks/service.py)."""
     rows = [
         [
-            f"{row['algorithm']}, {row['what']}, {counted(row['rows'], 'row')}",
+            f"{row['algorithm']}, {row['what']}, {quantity(row['rows'], 'row')}",
             *(f"{row['microseconds'][way]:,.0f}" for way in ("torch", "onnx", "numpy")),
         ]
         for row in figures["results"]
@@ -222,10 +228,10 @@ def service(figures: Any) -> str:
 def update_line(figures: Any, where: str) -> list[str]:
     """One seed's update of FOCAL beside the public code's, with as many steps, for the table of the README."""
     key = ("focal", 1, PUBLIC_STEPS)
-    (row,) = (row for row in figures["updates"] if (row["algorithm"], row["seeds"], row["g_steps"]) == key)
+    (row,) = (row for row in figures["updates"] if (row["algorithm"], row["seeds"], steps_of(row)) == key)
     ms, public = row["ms"], PUBLIC_MS[figures["hardware"]]
     beside = f"public code: {public:,.0f}"
-    name = f"one update of FOCAL, {counted(PUBLIC_STEPS, 'discriminator step')}, {where}"
+    name = f"one update of FOCAL, {quantity(PUBLIC_STEPS, 'discriminator step')}, {where}"
     return [name, "ms", f"{ms:.2f}", beside, f"{public / ms:.1f}x"]
 
 

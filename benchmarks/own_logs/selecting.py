@@ -43,7 +43,7 @@ CLONED = 500
 DAMAGE = (0.15, 0.5)
 SIZES = {"encoder_hidden": (64, 64), "hidden": (64, 64), "latent_dim": 4}
 BATCHES = {"meta_batch": 8, "batch_size": 32, "context_size": 32}
-CONTROL = {"divergence": "gaussian-kl", "regularisation": "policy", "g_lr": 1e-3, "gamma": 0.95}
+CONTROL = {"divergence": "gaussian-kl", "regularisation": "policy", "regulariser_lr": 1e-3, "gamma": 0.95}
 
 
 def learners(

@@ -7,7 +7,7 @@ Public names are loaded when they are used, so that importing omrl is quick. Whe
 from __future__ import annotations
 
 from importlib import import_module, util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
@@ -66,7 +66,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'omrl' has no attribute {name!r}")

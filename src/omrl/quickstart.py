@@ -23,9 +23,10 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.evaluation.command import over
+from omrl.evaluation.summaries import Summary
 from omrl.families import get_family
 from omrl.runs.model import Model
-from omrl.words import counted
+from omrl.words import quantity
 
 FAMILY = "sparse-point-robot"
 HANDFUL = 10
@@ -48,7 +49,7 @@ def run(args: Quickstart) -> None:
     source: dict[str, Any] = {"policies": args.policies, "from_policies": True, "level": "expert"} if published else {}
     dataset = omrl.collect(FAMILY, data, seed=args.seed, **source)
     assert dataset is not None
-    _stage(2, f"FOCAL, {counted(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
+    _stage(2, f"FOCAL, {quantity(args.seeds, 'seed')}, on the logs of 80 tasks", "train")
     omrl.train("focal", data, folder, preset="quick", seeds=args.seeds, seed=args.seed, eval_every=500, device="cpu")
     _stage(3, "the 20 unseen tasks", "test")
     found = omrl.evaluate(folder)
@@ -79,7 +80,7 @@ def try_out(trained: Model, dataset: MetaDataset) -> tuple[str, float]:
     return name, total
 
 
-def print_summary(found: dict[str, Any], name: str, total: float, seconds: float) -> None:
+def print_summary(found: Summary, name: str, total: float, seconds: float) -> None:
     """What came out, and where to look."""
     table = Table("", "", title="FOCAL on goals it has not seen", show_header=False)
     mean = stats.Estimate(**found["mean"])

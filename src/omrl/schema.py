@@ -119,7 +119,7 @@ def settings(cls: type[T]) -> type[T]:
     return checked
 
 
-def read(kind: type[T], values: Mapping[str, Any], where: object) -> T:
+def read(kind: type[T], values: Mapping[str, object], where: object) -> T:
     """Settings from a table that a file has; a wrong one is named with the file."""
     try:
         return kind(**values)
@@ -129,7 +129,7 @@ def read(kind: type[T], values: Mapping[str, Any], where: object) -> T:
         raise OmrlError(f"{where} is no table of {kind.__name__} ({error}).") from None
 
 
-def conform(kind: Any, values: T, where: object) -> T:
+def conform(kind: type, values: T, where: object) -> T:
     """What a file has, as it is, where its types are those of `kind`, such as a TypedDict; other keys may be there."""
     try:
         TypeAdapter(kind).validate_python(values, strict=True)
@@ -141,7 +141,7 @@ def conform(kind: Any, values: T, where: object) -> T:
     return values
 
 
-def changed(config: T, values: Mapping[str, Any], whose: str) -> T:
+def changed(config: T, values: Mapping[str, object], whose: str) -> T:
     """A copy with other values, checked."""
     names = [item.name for item in fields(config)]  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - set(names)):
@@ -150,7 +150,7 @@ def changed(config: T, values: Mapping[str, Any], whose: str) -> T:
     return replace(config, **values)  # type: ignore[type-var]
 
 
-def with_values(config: T, values: Mapping[str, Any]) -> T:
+def with_values(config: T, values: Mapping[str, object]) -> T:
     """A copy that has other values, unchecked: tensors, say, where a loss is told each learner's own number."""
     changed = copy.copy(config)
     for name, value in values.items():

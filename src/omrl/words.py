@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def counted(number: int, noun: str) -> str:
+def quantity(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -162,7 +162,7 @@ def test_room_to_spare_changes_no_gradient(name, half, data, tmp_path, monkeypat
     drawn = recorded_draws(monkeypatch)
     train(name, data, tmp_path / "run", steps=1)
     trained = omrl.load(tmp_path / "run")
-    config = dataclasses.replace(trained.hyperparameters, half=half)
+    config = dataclasses.replace(trained.hyperparameters, bfloat16=half)
     moments = {}
     for room in (1, 16):
         kind, turns = get_algorithm(name), iter(drawn)

@@ -257,7 +257,7 @@ def test_g_loss_equals_numpy_and_moves_g_alone(divergence: str) -> None:
         assert excess.max() > 0
         wanted = 5 * (excess**2).mean() - gain.mean()
     leaves = {name: value.requires_grad_() for name, value in params.items()}
-    found, info = algorithm.g_loss(leaves, {}, batch, noise)
+    found, info = algorithm.regulariser_step(leaves, {}, batch, noise)
     assert found.item() == pytest.approx(float(wanted), rel=1e-6) and info == {}
     reached = torch.autograd.grad(found, list(leaves.values()), allow_unused=True)
     assert {name.split(".")[0] for name, value in zip(leaves, reached, strict=True) if value is not None} == {"g"}
@@ -265,13 +265,13 @@ def test_g_loss_equals_numpy_and_moves_g_alone(divergence: str) -> None:
 
 def test_g_steps_are_the_updates_own_and_those_before_it() -> None:
     assert focal().child_steps == []
-    algorithm = focal(g_steps=3)
-    assert algorithm.child_steps == [("g", algorithm.g_loss)] * 2
-    assert focal(g_steps=3, regularisation="none").child_steps == []  # nothing is asked of the discriminator
+    algorithm = focal(regulariser_steps=3)
+    assert algorithm.child_steps == [("g", algorithm.regulariser_step)] * 2
+    assert focal(regulariser_steps=3, regularisation="none").child_steps == []  # nothing is asked of the discriminator
 
 
 def test_an_update_with_more_g_steps_moves_g_as_adam_does_on_the_fresh_batches() -> None:
-    config = replace(SMALL, g_steps=3, g_lr=1e-2, alpha=2.0)
+    config = replace(SMALL, regulariser_steps=3, regulariser_lr=1e-2, alpha=2.0)
     learners, algorithm = FOCAL.build(S, A, config, [0])
     options = {
         "learning_rate": algorithm.learning_rate,
@@ -282,10 +282,12 @@ def test_an_update_with_more_g_steps_moves_g_as_adam_does_on_the_fresh_batches()
     drawn = [tuple({k: v.float() for k, v in part.items()} for part in example(seed)) for seed in range(3)]
     leaves = {name: value[0].clone().requires_grad_() for name, value in population.params.items()}
     start = {name: value.clone() for name, value in population.params.items()}
-    adam = torch.optim.Adam([value for name, value in leaves.items() if name.startswith("g.")], lr=config.g_lr)
+    adam = torch.optim.Adam(
+        [value for name, value in leaves.items() if name.startswith("g.")], lr=config.regulariser_lr
+    )
     for batch, noise in drawn:  # actor and encoder move with the last of them, when g has seen their actions
         adam.zero_grad()
-        algorithm.g_loss(leaves, {}, batch, noise)[0].backward()
+        algorithm.regulariser_step(leaves, {}, batch, noise)[0].backward()
         adam.step()
     fresh = iter(tuple({k: v[None] for k, v in part.items()} for part in parts) for parts in drawn)
     population.step(lambda _: next(fresh))
@@ -346,7 +348,7 @@ def test_probabilistic_update_equals_numpy() -> None:
     torch.testing.assert_close(algorithm.z_of(params, batch, noise), rows[:, 0])
     act, _ = squashed_gaussian(algorithm.policy(params, batch["obs"], rows), noise["act"])
     expected = algorithm.L_g(params, batch, rows, act, noise)
-    assert float(algorithm.g_loss(params, {}, batch, noise)[0]) == pytest.approx(float(expected), rel=1e-9)
+    assert float(algorithm.regulariser_step(params, {}, batch, noise)[0]) == pytest.approx(float(expected), rel=1e-9)
 
 
 @pytest.mark.parametrize("beta", [1.0, 10.0])

@@ -194,7 +194,7 @@ def test_agents_start_from_the_same_weights_or_from_their_own(tmp_path, same_sta
 
 def test_agents_can_learn_in_half_precision_and_keep_their_weights_in_single(tmp_path):
     half, full = (
-        run(trainer(tmp_path / name, config=small_config({"half": half})), ROUNDS)
+        run(trainer(tmp_path / name, config=small_config({"bfloat16": half})), ROUNDS)
         for name, half in (("half", True), ("full", False))
     )
     for name, value in half.population.params.items():

@@ -595,3 +595,24 @@ def test_a_configuration_checks_itself():
             AgentsConfig(**values).check(2)
     with pytest.raises(TypeError):
         SACConfig(learning_rates=1e-3)
+
+
+def test_packs_of_agents_are_the_same_agents_wherever_they_are_trained(tmp_path, small):
+    whole = collect("sparse-point-robot", tmp_path / "whole", **OPTIONS, pack=3)
+    policies = {path.name: path.read_bytes() for path in (small / "policies").glob("step-*")}
+    assert policies == {path.name: path.read_bytes() for path in (tmp_path / "whole" / "policies").glob("step-*")}
+    assert whole.manifest.source["pack"] == 3
+    apart = [
+        collect("sparse-point-robot", tmp_path / name, **OPTIONS, pack=2, threads=1, at_once=number)
+        for name, number in (("one", 1), ("two", 2))
+    ]
+    one, two = ([entry.sha256 for entry in dataset.manifest.tasks] for dataset in apart)
+    assert one == two and one != [entry.sha256 for entry in whole.manifest.tasks]
+    names = (tmp_path / "one" / "policies", tmp_path / "two" / "policies")
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in names)
+    assert first == second
+    with pytest.raises(OmrlError, match="--at-once is about agents that are trained apart"):
+        collect("sparse-point-robot", tmp_path / "x", **OPTIONS, at_once=2)
+    with pytest.raises(OmrlError, match="--pack is about training"):
+        collect("sparse-point-robot", tmp_path / "x", tasks=3, pack=2, from_policies=True, policies=small)
+    assert leftovers(tmp_path) == ["one", "two", "whole"]

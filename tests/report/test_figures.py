@@ -148,7 +148,7 @@ def test_tasks_are_counted_in_whole_ones(facts, monkeypatch):
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks"), (1200, "1,200 tasks")])
 def test_one_is_counted_as_one(number, words):
-    assert gather.counted(number, "task") == words
+    assert gather.quantity(number, "task") == words
 
 
 def test_zero_has_no_sign_and_a_single_task_is_neither_best_nor_worst(one_task):

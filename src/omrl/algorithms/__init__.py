@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from omrl.errors import OmrlError, did_you_mean
 
 if TYPE_CHECKING:
-    from omrl.algorithms.algorithm import Algorithm
+    from omrl.algorithms.algorithm import Algorithm, MetaConfig
 
 ALGORITHMS = {
     "focal": "omrl.algorithms.focal:FOCAL",
@@ -67,7 +67,7 @@ def _location(module: str) -> str:
     return str(Path(found.origin).absolute()) if found is not None and found.origin else "a folder of modules"
 
 
-def get_algorithm(name: str) -> type[Algorithm[Any]]:
+def get_algorithm(name: str) -> type[Algorithm[MetaConfig]]:
     """The class of that name, imported: the caller's own word, or one that `check_trusted` let pass."""
     known = known_algorithms()
     module, separator, attribute = known.get(name, name).partition(":")
@@ -83,7 +83,7 @@ def get_algorithm(name: str) -> type[Algorithm[Any]]:
     return _checked(name, found)
 
 
-def _checked(name: str, found: object) -> type[Algorithm[Any]]:
+def _checked(name: str, found: object) -> type[Algorithm[MetaConfig]]:
     from omrl.algorithms.algorithm import Algorithm, MetaConfig
 
     if not (inspect.isclass(found) and issubclass(found, Algorithm)):
@@ -102,7 +102,7 @@ def _checked(name: str, found: object) -> type[Algorithm[Any]]:
 # -- what stands beside an algorithm: a TOML file of its module's name -------------------------------------------------
 
 
-def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[str, Any]:
+def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[str, object]:
     """What a preset sets for a family: hyperparameters, and the level, rows and updates of the run.
 
     None is the usual one, or nothing where the algorithm does not have it for this family.
@@ -126,7 +126,7 @@ def read_preset(algorithm: str, preset: str | None, family: str | None) -> dict[
     return {**presets[preset].get(EVERY_FAMILY, {}), **presets[preset][family]}
 
 
-def about(algorithm: str, what: str) -> Mapping[str, Any]:
+def about(algorithm: str, what: str) -> Mapping[str, object]:
     """What stands beside an algorithm that is no preset; nothing where it says nothing.
 
     `small` are sizes for studies at small scale, `cost` what an update takes, `metrics` titles and units for reports.

@@ -25,7 +25,7 @@ class MetaConfig:
 
     latent_dim: AtLeastOne = 20
     """Length of the task embedding [l]."""
-    half: bool = False
+    bfloat16: bool = False
     """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     meta_batch: AtLeastOne = 16
     """Tasks in a batch [M]."""
@@ -95,7 +95,7 @@ class Recipe:
     """What the candidates are decoded from [K, L]."""
 
 
-C = TypeVar("C", bound=MetaConfig)
+C = TypeVar("C", bound=MetaConfig, covariant=True)
 
 
 class Algorithm(ABC, Generic[C]):
@@ -120,7 +120,13 @@ class Algorithm(ABC, Generic[C]):
         self.config = config
 
     @classmethod
-    def build(cls, obs_dim: int, act_dim: int, config: C, seeds: Sequence[int]) -> tuple[list[nn.Module], Self]:
+    def build(
+        cls,
+        obs_dim: int,
+        act_dim: int,
+        config: C,  # type: ignore[misc]  # it makes a new one, as __init__ does
+        seeds: Sequence[int],
+    ) -> tuple[list[nn.Module], Self]:
         """One learner's networks per seed, and the losses they share."""
         nets = [cls.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
         return nets, cls(nets[0], config)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -142,6 +142,22 @@ def noise(batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
     return {name: torch.randn(shape, generator=generator, device=act.device) for name, shape in shapes.items()}
 
 
+class Settings(Protocol):
+    """What the losses read of an algorithm's hyperparameters."""
+
+    @property
+    def perturbation(self) -> float:
+        """How far a candidate is moved."""
+
+    @property
+    def soft_clipping(self) -> float:
+        """Weight of the smaller critic."""
+
+    @property
+    def gamma(self) -> float:
+        """Discount."""
+
+
 def loss(
     nets: nn.Module,
     params: Params,
@@ -152,7 +168,7 @@ def loss(
     state: Tensor,
     next_state: Tensor,
     reward: Tensor,
-    config: Any,
+    config: Settings,
 ) -> tuple[Tensor, Info]:
     """The sum of all losses. Those of autoencoder and critics send gradients to a state that has any."""
     limit = config.perturbation

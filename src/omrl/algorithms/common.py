@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,15 @@ def per_row(z: Tensor, batch: Batch) -> Tensor:
     return z[:, None].expand(-1, batch["obs"].shape[1], -1)
 
 
-def task_reward(config: Any, batch: Batch) -> Tensor:
+class HasDenseReward(Protocol):
+    """Settings of an algorithm whose control may learn from the log's second reward."""
+
+    @property
+    def dense_reward(self) -> bool:
+        """Whether it does."""
+
+
+def task_reward(config: HasDenseReward, batch: Batch) -> Tensor:
     """The reward that control learns from; contexts keep the logged one."""
     return batch["rew_dense"] if config.dense_reward else batch["rew"]
 

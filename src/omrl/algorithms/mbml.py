@@ -189,14 +189,14 @@ class MBML(Algorithm[MBMLConfig]):
         [i, j, C, 2 l] are those of the relabelled contexts. A pair without a row that is kept counts as zero.
         """
         own = codes.diagonal(dim1=0, dim2=1).movedim(-1, 0)  # [M, C, 2 l]
-        counted = kept.any(-1)
-        rows = kept | ~counted[..., None]  # no product is empty, so that none is infinite
+        has_pairs = kept.any(-1)
+        rows = kept | ~has_pairs[..., None]  # no product is empty, so that none is infinite
         # i's rows are drawn independently of j's, so that those at the same places are some at random.
         anchor, positive = posterior(codes, rows), posterior(own[:, None], rows)
         negative = posterior(own[None, :], rows)
         loss = torch.relu(kl(*anchor, *positive) - kl(*anchor, *negative) + self.config.margin)
         pairs = len(codes) * (len(codes) - 1)
-        return (loss * counted).sum() / max(pairs, 1)
+        return (loss * has_pairs).sum() / max(pairs, 1)
 
     def joined(self, kept: Tensor, pick: Tensor) -> Tensor:
         """Which rows [i, j, C] are task i's context: its own, and C of the kept ones at random, or all if fewer."""

@@ -66,9 +66,9 @@ class SoftActorCriticConfig(MetaConfig):
     """Adam step size of the actor [alpha_2]."""
     critic_lr: Positive = 1e-3
     """Adam step size of the critics [alpha_3]."""
-    g_lr: Positive = 1e-4
+    regulariser_lr: Positive = 1e-4
     """Adam step size of the discriminator."""
-    g_steps: AtLeastOne = 1
+    regulariser_steps: AtLeastOne = 1
     """Discriminator steps in an update, each on a fresh batch."""
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class SoftActorCritic(Algorithm[C]):
         return {
             "actor": config.actor_lr,
             "critic": config.critic_lr,
-            "g": config.g_lr,
+            "g": config.regulariser_lr,
             "alpha": config.alpha_rate,
             "clock": 1.0,
         }
@@ -245,9 +245,9 @@ class SoftActorCritic(Algorithm[C]):
     @property
     def child_steps(self) -> Sequence[tuple[str, Loss]]:
         """Discriminator steps beyond the one that the update itself makes."""
-        return [("g", self.g_loss)] * (self.config.g_steps - 1 if self.regularised else 0)
+        return [("g", self.regulariser_step)] * (self.config.regulariser_steps - 1 if self.regularised else 0)
 
-    def g_loss(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
+    def regulariser_step(self, params: Params, targets: Params, batch: Batch, noise: Batch) -> tuple[Tensor, Info]:
         """A step of the discriminator alone, on a batch of its own."""
         detached_params = detached({name: value for name, value in params.items() if not name.startswith("g.")})
         z = per_row(self.z_of(detached_params, batch, noise), batch)

@@ -64,12 +64,13 @@ class Trainer:
     """The agents of `train`, with everything that a save must hold as its state."""
 
     def __init__(
-        self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path
+        self, family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path, first: int = 0
     ) -> None:
+        """`first` is the place of the first task where these are a part of more, which has other random numbers."""
         config.check(family.obs_dim)
-        self.family, self.tasks, self.config, self.work = family, tasks, config, work
+        self.family, self.tasks, self.config, self.work, self.first = family, tasks, config, work, first
         self.agents, self.envs = len(tasks), config.envs_per_task
-        seeds = [config.seed + (i if config.different_starts else 0) for i in range(self.agents)]
+        seeds = [config.seed + (first + i if config.different_starts else 0) for i in range(self.agents)]
         learners, self.sac = build(family.obs_dim, family.act_dim, config.sac, seeds)
         self.population = Population(
             learners,
@@ -80,9 +81,9 @@ class Trainer:
             },
             targets=["critic"],
             tau=config.sac.tau,
-            seed=config.seed,
+            seed=config.seed + first,
             device=device,
-            half=config.sac.half,
+            bfloat16=config.sac.bfloat16,
         )
         self.device = self.population.device
         self.replay = Replay(self.agents, config.steps, family.obs_dim, family.act_dim, self.device)
@@ -188,7 +189,10 @@ class Trainer:
 
     def _reset(self, which: Array) -> None:
         # A fresh generator per environment and episode: nothing to save, and no draw depends on another environment.
-        generators = [np.random.default_rng([self.config.seed, 0, int(env), int(self.episode[env])]) for env in which]
+        before = self.first * self.envs
+        generators = [
+            np.random.default_rng([self.config.seed, 0, before + int(env), int(self.episode[env])]) for env in which
+        ]
         self.simulator.reset(which, generators)
         self.episode_step[which] = 0
         self.episode_return[which] = 0.0
@@ -205,15 +209,13 @@ class Trainer:
 
     def actor(self) -> dict[str, Array]:
         """The same as they are stored."""
-        return to_half(
-            self.weights(), shared=not self.config.different_starts and self.step <= self.config.random_steps
-        )
+        return to_half(self.weights(), shared=shares_weights(self.config, self.step))
 
     def reached(self) -> None:
         """Keep the actors of a checkpoint."""
         if self.step in self.config.checkpoints:
             actor = {name: torch.from_numpy(weights) for name, weights in self.actor().items()}
-            save_checkpoint(_snapshot(self.work, self.step), actor, {"step": self.step})
+            save_checkpoint(snapshot(self.work, self.step), actor, {"step": self.step})
 
     def log(self) -> str:
         """Nothing is written: returns are kept with each save."""
@@ -269,10 +271,10 @@ class Trainer:
 
 
 def train(
-    family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path
+    family: TaskFamily, tasks: Sequence[Task], config: AgentsConfig, device: str, work: Path, first: int = 0
 ) -> tuple[Mapping[int, Mapping[str, Array]], Array]:
     """Actor weights of every checkpoint and the returns of all training episodes; goes on where `work` left off."""
-    trainer = Trainer(family, tasks, config, device, work)
+    trainer = Trainer(family, tasks, config, device, work, first)
     trainer.resume()
     learn(
         trainer,
@@ -288,9 +290,15 @@ def train(
     failed = [task.name for task, alive in zip(tasks, trainer.population.alive.tolist(), strict=True) if not alive]
     if failed:
         raise OmrlError(f"The agents of {', '.join(failed)} diverged; lower the learning rate.")
-    checkpoints = {step: load_checkpoint(_snapshot(work, step), AGAIN)[0] for step in config.checkpoints}
+    checkpoints = {step: load_checkpoint(snapshot(work, step), AGAIN)[0] for step in config.checkpoints}
     return {step: {k: v.numpy() for k, v in w.items()} for step, w in checkpoints.items()}, trainer.returns()
 
 
-def _snapshot(work: Path, step: int) -> Path:
+def shares_weights(config: AgentsConfig, step: int) -> bool:
+    """Whether all agents still are the same one."""
+    return not config.different_starts and step <= config.random_steps
+
+
+def snapshot(work: Path, step: int) -> Path:
+    """Where the actors of a checkpoint are kept while the agents train."""
     return work / f"actors-{step:07d}.safetensors"

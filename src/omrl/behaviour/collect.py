@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from omrl.behaviour.agents import train
+from omrl.behaviour.apart import train_packs
 from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
 from omrl.behaviour.options import changed, scaled
 from omrl.behaviour.policies import INDEX, PolicyFiles, find_published
@@ -34,6 +35,7 @@ from omrl.learning.devices import choose_device
 from omrl.progress import Meter
 from omrl.storage import folders
 from omrl.storage.files import read_json, versions, write_json, write_rows
+from omrl.units.place import LOCAL, check
 
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
@@ -42,20 +44,24 @@ JOB = "job.json"
 WORK = folders.Kind(
     "working folder of omrl collect",
     JOB,
-    (JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
+    (
+        *(JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
+        *("pack-*/*.safetensors", "pack-*.log"),
+    ),
 )
 
 
-def collect(family: str, out: str | Path, **options: Any) -> MetaDataset | None:
+def collect(family: str, out: str | Path, **options: object) -> MetaDataset | None:
     """Step 1 from Python: takes what the command takes, such as `collect("ant-fwd-back", "data/ant", seed=1)`."""
     own, of_agents, of_sac = ({f.name for f in fields(kind)} for kind in (Collect, AgentsConfig, SACConfig))
     unknown = sorted(options.keys() - (own | of_agents | of_sac) | options.keys() & {"sac"})
     if unknown:
         raise OmrlError(f"collect has no {', '.join(unknown)}.")
-    args = Collect(family, Path(out), **{key: value for key, value in options.items() if key in own})
+    given: dict[str, Any] = options
+    args = Collect(family, Path(out), **{key: value for key, value in given.items() if key in own})
     start = preset(get_family(family), args.schedule).agents
-    changes = {key: value for key, value in options.items() if key in of_agents}
-    sac = replace(start.sac, **{key: value for key, value in options.items() if key in of_sac})
+    changes = {key: value for key, value in given.items() if key in of_agents}
+    sac = replace(start.sac, **{key: value for key, value in given.items() if key in of_sac})
     if args.policies is not None:
         args = replace(args, policies=Path(args.policies))
     return run(args, changed(start, {**changes, "sac": sac}))
@@ -89,7 +95,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
             print(f"note: nobody named the levels of {stored.folder}: first, middle and last checkpoint are taken.")
     else:
         tasks, steps, policies = _chosen(family.tasks, family, args), agents.checkpoints, None
-        source = _training_source(agents, default)
+        source = _training_source(agents, default) | ({} if args.pack is None else {"pack": args.pack})
     plan = _plan(family, tasks, source, steps, args, default.episodes, agents.seed)
     job = {**plan, "policies": policies}
     if args.dry_run:
@@ -100,7 +106,8 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if _finished(out, plan, policies, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
-        device = choose_device(args.device)
+        if args.pack is None:
+            choose_device(args.device)  # that it is not there is found first
         # Before the training, so that what stands in the way of the dataset is found before the hours, not after.
         writer = _writer(family, tasks, plan, out, args)
         goes_on = _open_work(work, job, args.force)
@@ -109,7 +116,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
                 write_json(work / JOB, job)
                 writer.abandon()
             if not args.from_policies:
-                stored = _train(family, tasks, agents, source, device, work)
+                stored = _train(args, family, tasks, agents, source, work)
             _log_rollouts(writer, stored, tasks, plan["rollout"])
     _keep_policies(work, job, out)
     dataset = MetaDataset.open(out)
@@ -131,7 +138,17 @@ def _check(args: Collect, agents: AgentsConfig, default: AgentsConfig) -> None:
         raise OmrlError(f"--episodes must be at least 1, not {args.episodes}.")
     if args.action_std is not None and not (0.0 <= args.action_std < float("inf")):
         raise OmrlError(f"--action-std must be 0 or more, not {args.action_std}.")
+    if args.pack is None:
+        for name, usual in (("on", LOCAL), ("at_once", 1), ("threads", None)):
+            if getattr(args, name) != usual:
+                flag = name.replace("_", "-")
+                raise OmrlError(f"--{flag} is about agents that are trained apart, so many at a time: say --pack.")
+    elif args.pack < 1:
+        raise OmrlError(f"--pack must be at least 1, not {args.pack}.")
+    check(args.on, args.at_once)
     if args.from_policies:
+        if args.pack is not None:
+            raise OmrlError("--pack is about training, and --from-policies does not train.")
         given, before = ({**vars(config), **vars(config.sac)} for config in (agents, default))
         for name in given:
             if name not in ("seed", "sac") and given[name] != before[name]:
@@ -208,7 +225,8 @@ def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | 
     if not out.exists() or force:
         return False
     dataset = MetaDataset.open(out)
-    if {key: value for key, value in dataset.manifest.source.items() if key != "versions"} != plan:
+    made_of = {key: value for key, value in dataset.manifest.source.items() if key != "versions"}
+    if _renamed(made_of) != _renamed(plan):
         raise OmrlError(f"{out} holds a dataset made with other arguments; choose another --out, or use --force.")
     if policies and (out / "policies" / INDEX).is_file() and PolicyFiles.open(out / "policies").files != policies:
         raise OmrlError(f"{out} holds a dataset made by other policies; choose another --out, or use --force.")
@@ -218,7 +236,7 @@ def _finished(out: Path, plan: Mapping[str, Any], policies: Mapping[str, Any] | 
 def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
     """Make the working folder, or go on with the one that is there (true)."""
     left = _left_job(work)
-    if left == job:
+    if left is not None and _renamed(left) == _renamed(job):
         return True
     if left is not None and not force:
         raise OmrlError(f"{work} is an unfinished run with other arguments; finish it with those, or use --force.")
@@ -235,20 +253,32 @@ def _left_job(work: Path) -> Any:
     return read_json(record) if record.exists() else None
 
 
+def _renamed(source: Mapping[str, Any]) -> dict[str, Any]:
+    """How data was made, with today's name of a setting that earlier records have under another."""
+    agents = source.get("agents", {})
+    if "half" not in agents.get("sac", {}):
+        return dict(source)
+    sac = {"bfloat16" if name == "half" else name: value for name, value in agents["sac"].items()}
+    return {**source, "agents": {**agents, "sac": sac}}
+
+
 # -- the two stages --------------------------------------------------------------------------------------------------
 
 
 def _train(
+    args: Collect,
     family: TaskFamily,
     tasks: Sequence[Task],
     config: AgentsConfig,
     source: Mapping[str, Any],
-    device: str,
     work: Path,
 ) -> PolicyFiles:
     folder = work / "policies"
     if not (folder / INDEX).exists():
-        checkpoints, returns = train(family, tasks, config, device, work)
+        if args.pack is None:
+            checkpoints, returns = train(family, tasks, config, choose_device(args.device), work)
+        else:
+            checkpoints, returns = train_packs(args, family, tasks, config, args.pack, work)
         folder.mkdir(exist_ok=True)
         _write_curve(folder / "learning-curve.csv", tasks, config.steps, returns)
         PolicyFiles.write(folder, family, tasks, checkpoints, source)
@@ -354,7 +384,7 @@ def _mean_return(arrays: Arrays, horizon: int) -> float:
 
 def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:
     """Put the policies beside the data they made, then drop the working folder."""
-    if _left_job(work) not in (None, job):
+    if (left := _left_job(work)) is not None and _renamed(left) != _renamed(job):
         return  # An unfinished run that was to replace this dataset: not what made it.
     trained = work / "policies"
     if trained.is_dir():

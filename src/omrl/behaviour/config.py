@@ -21,7 +21,7 @@ class SACConfig:
     """Widths of the actor's layers; small, because the policies are published."""
     critic_hidden: tuple[int, ...] = (256, 256)
     """Widths of the critics' layers."""
-    half: bool = False
+    bfloat16: bool = False
     """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
     batch_size: int = 256
     """Transitions per update and agent."""

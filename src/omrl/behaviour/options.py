@@ -37,8 +37,9 @@ def parse(arguments: Sequence[str]) -> tuple[Collect, AgentsConfig]:
     return found.collect, changed(start, given)
 
 
-def changed(start: AgentsConfig, changes: Mapping[str, Any]) -> AgentsConfig:
+def changed(start: AgentsConfig, said: Mapping[str, object]) -> AgentsConfig:
     """The preset's configuration with changes; other steps keep its proportions where nothing else is said."""
+    changes: dict[str, Any] = dict(said)
     if "checkpoints" in changes:
         changes = {**changes, "checkpoints": tuple(sorted({0, *changes["checkpoints"]}))}
     elif "steps" in changes:

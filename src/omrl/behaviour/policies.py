@@ -74,7 +74,7 @@ class PolicyFiles:
         family: TaskFamily,
         tasks: Sequence[Task],
         checkpoints: Mapping[int, Mapping[str, Array]],
-        source: Mapping[str, Any],
+        source: Mapping[str, object],
     ) -> PolicyFiles:
         """Write stacked actor weights of every checkpoint, then the index."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ class PolicyFiles:
                 "policies of omrl's repository, and --policies says where that is."
             )
         try:
-            index = read_json(path)
+            index: dict[str, Any] = read_json(path)
             if index["schema"] != SCHEMA:
                 raise OmrlError(f"{path} has schema {index['schema']!r}; this version of omrl reads schema {SCHEMA}.")
             try:
@@ -178,7 +178,7 @@ def _why_missing(folder: Path) -> str:
     return ": omrl's package brings the expert level alone (--level expert), its repository all" if packaged else ""
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
+def fingerprint(path: Path) -> dict[str, object]:
     """Size and sha256 of a file, as both indexes record them."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -17,9 +17,9 @@ class Update:
     """Which algorithms, with their default hyperparameters: networks of 300 x 3, 16 tasks x 256 rows."""
     seeds: tuple[int, ...] = (1, 3)
     """How many learners at once; one row of the table each."""
-    g_steps: tuple[int, ...] = (1,)
+    regulariser_steps: tuple[int, ...] = (1,)
     """Discriminator steps per update, for algorithms that have them."""
-    half: bool = False
+    bfloat16: bool = False
     """With networks in bfloat16."""
     repeats: int = 5
     """Timed stretches, of which the median is shown."""

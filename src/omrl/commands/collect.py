@@ -29,6 +29,14 @@ class Collect:
     """Only the tasks of one of the family's splits; if left out, all tasks, of which the paper's split is scored."""
     device: str = "auto"
     """Where the agents learn: auto, cpu or cuda."""
+    pack: int | None = None
+    """Agents that are trained as one population, apart from the others; all of them together if left out."""
+    at_once: int = 1
+    """Packs at the same time, each in its own process. On Ray: on each GPU."""
+    on: str = "local"
+    """`local`; `ray` is the cluster at RAY_ADDRESS or one on this machine, ray://HOST:PORT or HOST:PORT another."""
+    threads: int | None = None
+    """Threads of each pack on a CPU, which decide the last bits of results; the cores by `--at-once`, on Ray 1."""
     from_policies: bool = False
     """Rebuild the data from stored policies by simulation alone."""
     policies: Path | None = None

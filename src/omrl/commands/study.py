@@ -46,7 +46,7 @@ class Running:
     """Threads of each unit on a CPU, which decide the last bits of results; the cores by `--at-once`, on Ray 1."""
     storage: Path | None = None
     """A folder that all nodes of the cluster see, with data and results in it; without, files are sent to and fro."""
-    half: bool = False
+    bfloat16: bool = False
     """Networks compute in bfloat16 while they learn: faster on a GPU."""
     data: Path = Path("data")
     """Where meta-datasets are, in folders named after their families; missing ones are made there."""

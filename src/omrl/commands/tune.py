@@ -26,9 +26,17 @@ class Tune:
     """Learners of each trial."""
     episodes: int = 2
     """Episodes in each held-out task."""
-    half: bool = False
+    bfloat16: bool = False
     """With networks in bfloat16."""
     trust: tuple[str, ...] = ()
     """Algorithms that the file names as module:Class and whose code may run."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    rungs: int = 0
+    """Successive halving: so often, each time after twice as many updates, the worse half of the trials is dropped."""
+    at_once: int = 1
+    """Rows at the same time, each in its own process. On Ray: on each GPU."""
+    on: str = "local"
+    """`local`; `ray` is the cluster at RAY_ADDRESS or one on this machine, ray://HOST:PORT or HOST:PORT another."""
+    threads: int | None = None
+    """Threads of each row on a CPU, which decide the last bits of results; the cores by `--at-once`, on Ray 1."""

@@ -87,7 +87,7 @@ def checked(arrays: Mapping[str, ArrayLike], header: Header, place: Place) -> Ar
     return result
 
 
-def converted(values: ArrayLike, dtype: np.dtype[Any], name: str, place: Place) -> NDArray[Any]:
+def converted(values: ArrayLike, dtype: np.dtype[np.generic], name: str, place: Place) -> NDArray[np.generic]:
     """The values in the dtype of the format, if they are numbers that it can hold."""
     try:
         array = np.asarray(values)
@@ -179,12 +179,12 @@ def _check_episodes(arrays: Arrays, place: Place) -> None:
         _refuse(policy_step < 0, policy_step, "policy_step", place, "is negative")
 
 
-def episode_starts(episode: NDArray[Any]) -> NDArray[np.int64]:
+def episode_starts(episode: NDArray[np.generic]) -> NDArray[np.int64]:
     """The first row of every episode."""
     return np.flatnonzero(np.append(True, episode[1:] != episode[:-1]))
 
 
-def to_unit(act: NDArray[Any], low: ArrayLike, high: ArrayLike) -> None:
+def to_unit(act: NDArray[np.floating], low: ArrayLike, high: ArrayLike) -> None:
     """Map float32 actions from their bounds to [-1, 1], in place."""
     lowest, highest = np.asarray(low, np.float32), np.asarray(high, np.float32)
     if (lowest != -1).any() or (highest != 1).any():
@@ -194,11 +194,11 @@ def to_unit(act: NDArray[Any], low: ArrayLike, high: ArrayLike) -> None:
     np.clip(act, -1, 1, out=act)
 
 
-def episode_returns(arrays: Mapping[str, NDArray[Any]], horizon: int | None) -> NDArray[np.float64]:
+def episode_returns(arrays: Mapping[str, NDArray[np.generic]], horizon: int | None) -> NDArray[np.float64]:
     """The return of every episode in the order of the rows, over its first `horizon` steps."""
     rewards = arrays["rewards"].astype(np.float64)
     if horizon is not None:
-        rewards[arrays["step"] >= horizon] = 0.0
+        rewards[arrays["step"].astype(np.int64) >= horizon] = 0.0
     return np.add.reduceat(rewards, episode_starts(arrays["episode"]))
 
 

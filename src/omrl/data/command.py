@@ -14,7 +14,7 @@ from omrl.commands.data import Export, Import, Info, Validate
 from omrl.data import interchange
 from omrl.data.dataset import LevelFacts, MetaDataset
 from omrl.data.findings import column_names, findings
-from omrl.data.manifest import as_plain
+from omrl.data.manifest import as_object
 
 
 def run(args: Info | Validate | Import | Export) -> None:
@@ -39,11 +39,11 @@ def info(args: Info) -> None:
         _print_tables(dataset, args.tasks)
 
 
-def summary(dataset: MetaDataset) -> dict[str, Any]:
+def summary(dataset: MetaDataset) -> dict[str, object]:
     """The manifest as JSON, with totals and what each level is like."""
     manifest = dataset.manifest
     return {
-        **as_plain(manifest),
+        **as_object(manifest),
         "rows": sum(entry.rows for entry in manifest.tasks),
         "episodes": sum(entry.episodes for entry in manifest.tasks),
         "bytes": sum(entry.bytes for entry in manifest.tasks),
@@ -61,7 +61,8 @@ def _level_summary(facts: LevelFacts) -> dict[str, Any]:
 
 
 def _print_tables(dataset: MetaDataset, tasks: bool) -> None:
-    manifest, facts = dataset.manifest, summary(dataset)
+    manifest = dataset.manifest
+    facts: dict[str, Any] = summary(dataset)
     split = f"{len(manifest.split.train)} train, {len(manifest.split.test)} test"
     low, high = ([f"{bound:g}" for bound in bounds] for bounds in (manifest.action_low, manifest.action_high))
     bounds = f"in [{low[0]}, {high[0]}]" if len({*zip(low, high, strict=True)}) == 1 else "with bounds per dimension"

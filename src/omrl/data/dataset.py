@@ -31,7 +31,7 @@ from omrl.data.arrays import (
 from omrl.data.manifest import LEVELS, MANIFEST, Checkpoint, Manifest, Told, as_plain, header_settings, make_header
 from omrl.data.taskfile import TaskFile, to_bytes
 from omrl.errors import OmrlError
-from omrl.families.family import Task
+from omrl.families.family import JSON, Task
 
 if TYPE_CHECKING:
     import torch
@@ -130,12 +130,12 @@ class MetaDataset:
         action_high: ArrayLike,
         varies: str,
         split: Mapping[str, Sequence[str]] | None = None,
-        params: Mapping[str, Mapping[str, Any]] | None = None,
+        params: Mapping[str, Mapping[str, JSON]] | None = None,
         family: str | None = None,
         horizon: int | None = None,
-        source: Mapping[str, Any] | None = None,
-        columns: Mapping[str, Any] | None = None,
-        discrete_actions: Sequence[Mapping[str, Any]] | None = None,
+        source: Mapping[str, object] | None = None,
+        columns: Mapping[str, object] | None = None,
+        discrete_actions: Sequence[Mapping[str, object]] | None = None,
     ) -> MetaDataset:
         """A meta-dataset in memory, checked like one that is written; without a split every task is a training task."""
         names = list(tasks)
@@ -177,7 +177,8 @@ class MetaDataset:
         from omrl.data.writer import write_all
 
         split = {part: list(names) for part, names in self.split.items()}
-        header = make_header(str(path), self._names, **{**header_settings(self.manifest), "split": split})
+        about: dict[str, Any] = {**header_settings(self.manifest), "split": split}
+        header = make_header(str(path), self._names, **about)
         rows = ((name, self.rows(name), self._entries[name].told, self._files[name].place) for name in self._names)
         return write_all(path, header, self.tasks, rows, force=force)
 

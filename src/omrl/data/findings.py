@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omrl.data.arrays import Arrays, episode_starts
 from omrl.data.dataset import MetaDataset
 from omrl.data.manifest import LoggedColumn
-from omrl.words import counted
+from omrl.words import quantity
 
 # Below this spread training takes an observation for one that never changes, and leaves it as small as it is.
 TINY = 1e-6
@@ -222,7 +222,7 @@ def _few_rows(dataset: MetaDataset) -> list[str]:
         named = ", ".join(f"{name!r} ({rows[name]:,})" for name in few[:5]) + (", ..." if len(few) > 5 else "")
         have = "has" if len(few) == 1 else "have"
         lines.append(
-            f"{len(few)} of {counted(len(rows), 'task')} {have} few rows (the median is {median:,.0f}): {named}"
+            f"{len(few)} of {quantity(len(rows), 'task')} {have} few rows (the median is {median:,.0f}): {named}"
         )
     episodes = [entry.rows / entry.episodes for entry in dataset.manifest.tasks]
     if np.median(episodes) < 3:

@@ -196,7 +196,7 @@ class Manifest(Header):
 
     def to_json(self) -> str:
         """The text of manifest.json, with a checksum over its content so that damage to it is noticed too."""
-        content = as_plain(self)
+        content = as_object(self)
         return json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n"
 
     @classmethod
@@ -226,7 +226,7 @@ def _from_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "tasks": [entry_from_version_1(entry) for entry in tasks]}
 
 
-def entry_from_version_1(entry: Any) -> Any:
+def entry_from_version_1(entry: object) -> object:
     """A task's entry with what version 1 did not say of checkpoints; one of this version stays as it is."""
     if not isinstance(entry, dict) or not isinstance(entry.get("checkpoints"), list):
         return entry
@@ -246,9 +246,9 @@ def make_header(
     varies: str,
     horizon: int | None,
     split: Mapping[str, Sequence[str]],
-    source: Mapping[str, Any] | None,
-    columns: Mapping[str, Any] | None = None,
-    discrete_actions: Sequence[Mapping[str, Any]] | None = None,
+    source: Mapping[str, object] | None,
+    columns: Mapping[str, object] | None = None,
+    discrete_actions: Sequence[Mapping[str, object]] | None = None,
 ) -> Header:
     """A checked header from a program's values; one action bound stands for all dimensions."""
     content = {
@@ -270,9 +270,9 @@ def make_header(
     return header
 
 
-def header_settings(header: Header) -> dict[str, Any]:
+def header_settings(header: Header) -> dict[str, object]:
     """A header's values as `make_header` and the writer take them."""
-    content = as_plain(header)
+    content = as_object(header)
     names = [field.name for field in dataclasses.fields(Header) if field.name != "schema"]
     return {name: content[name] for name in names if name in content}
 
@@ -363,7 +363,7 @@ def _check_entry(entry: TaskEntry, where: str) -> None:
         raise OmrlError(f"{where}: two checkpoints of task {entry.name!r} are the same level")
 
 
-def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
+def parse_object(text: str | bytes, where: str) -> dict[str, object]:
     """Read one JSON object; NaN and infinities, which JSON does not know, are refused."""
 
     def refuse(constant: str) -> None:
@@ -378,15 +378,23 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
     return content
 
 
-def json_copy(value: Any, where: str) -> Any:
+def json_copy(value: T, where: str) -> T:
     """A deep copy as JSON would give it back (tuples become lists); an error if JSON cannot hold it."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        copied: T = json.loads(json.dumps(value, allow_nan=False))
+        return copied
     except (TypeError, ValueError, RecursionError) as error:
         raise OmrlError(f"{where} cannot be written as JSON: {error}") from error
 
 
-def as_plain(value: Any) -> Any:
+def as_object(value: object) -> dict[str, object]:
+    """A dataclass as JSON has it."""
+    found = as_plain(value)
+    assert isinstance(found, dict)
+    return found
+
+
+def as_plain(value: object) -> object:
     """Dataclasses and tuples as dicts and lists."""
     if dataclasses.is_dataclass(value):
         parts = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -397,7 +405,7 @@ def as_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(kind: type[T], value: Any, where: str, key: str = "") -> T:
+def from_plain(kind: type[T], value: object, where: str, key: str = "") -> T:
     """The inverse of `as_plain`: every key must be there (but optional ones), none unknown, every type must fit."""
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):

@@ -47,7 +47,7 @@ def header_size(start: bytes, file_bytes: int, where: str) -> int:
 
 def layout(head: bytes, file_bytes: int, rows: int, header: Header, place: Place) -> dict[str, int]:
     """The offset of every array in the file, after checking names, dtypes, shapes and offsets against the manifest."""
-    specs = parse_object(head[8:], place.file)
+    specs: dict[str, Any] = parse_object(head[8:], place.file)
     specs.pop("__metadata__", None)
     end, offsets = len(head), {}
     for name in specs:

@@ -21,6 +21,7 @@ from omrl.data.manifest import (
     Manifest,
     TaskEntry,
     Told,
+    as_object,
     as_plain,
     from_plain,
     header_settings,
@@ -66,9 +67,9 @@ class MetaDatasetWriter:
         split: Mapping[str, Sequence[str]],
         family: str | None = None,
         horizon: int | None = None,
-        source: Mapping[str, Any] | None = None,
-        columns: Mapping[str, Any] | None = None,
-        discrete_actions: Sequence[Mapping[str, Any]] | None = None,
+        source: Mapping[str, object] | None = None,
+        columns: Mapping[str, object] | None = None,
+        discrete_actions: Sequence[Mapping[str, object]] | None = None,
         force: bool = False,
     ) -> None:
         """Check the header and find what an interrupted writer left; nothing is written yet."""
@@ -91,7 +92,7 @@ class MetaDatasetWriter:
         )
         self._tasks = {task.name: (position, task) for position, task in enumerate(tasks)}
         described = [{"name": t.name, "params": json_copy(dict(t.params), f"task {t.name!r}: params")} for t in tasks]
-        self._plan = {**as_plain(self._header), "tasks": described}
+        self._plan: dict[str, object] = {**as_object(self._header), "tasks": described}
         self._force = force
         folders.clear_up(self.path)
         self._check_target()
@@ -215,7 +216,7 @@ class MetaDatasetWriter:
         try:
             if (manifest := self._left_manifest()) is not None:
                 described = [{"name": entry.name, "params": entry.params} for entry in manifest.tasks]
-                return {**as_plain(manifest), "tasks": described}
+                return {**as_object(manifest), "tasks": described}
             return parse_object((self._partial / BUILD / "header.json").read_bytes(), "header.json")
         except (OSError, OmrlError):
             return None
@@ -260,7 +261,8 @@ def write_all(
 
     `expected` are the tasks' checksums where the source knows them: what is written must match.
     """
-    writer = MetaDatasetWriter(path, tasks=tasks, force=force, **header_settings(header))
+    about: dict[str, Any] = header_settings(header)
+    writer = MetaDatasetWriter(path, tasks=tasks, force=force, **about)
     with writer.afresh():  # a leftover may hold other rows under the same header
         try:
             for name, arrays, told, place in rows:

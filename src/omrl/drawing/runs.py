@@ -67,7 +67,8 @@ def metric_names(metric: str, runs: Sequence[RunFacts] = ()) -> tuple[str, str]:
         return METRICS[metric]
     for name in {facts.run.config.algorithm for facts in runs} & set(known_algorithms()):
         if metric in (told := about(name, "metrics")):
-            title, unit = told[metric]
+            named: Any = told[metric]
+            title, unit = named
             return title, unit
     return metric.replace("_", " "), "value"
 
@@ -124,7 +125,7 @@ def intervals(runs: Sequence[RunFacts]) -> Figure:
     for place, facts in enumerate(runs):
         mean, iqm = facts.summary["mean"], facts.summary["iqm"]
         # One seed has no interval.
-        ends = [] if mean["low"] is None else [mean["low"], mean["high"]]
+        ends = [end for end in (mean["low"], mean["high"]) if end is not None]
         bar = axes.plot(ends, [place] * len(ends), color=colour(facts.index), lw=5, alpha=0.35)
         dot = axes.plot(mean["value"], place, "o", color=colour(facts.index), ms=6)
         tick = axes.plot(iqm, place, "|", color=colour(facts.index), ms=13, mew=2)

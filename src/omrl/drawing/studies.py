@@ -112,7 +112,7 @@ def breadth(experiment: Experiment, outcomes: Sequence[Outcome]) -> Figure:
         # One seed has no interval.
         ends = [[mean[end] if mean[end] is not None else mean["value"] for _, mean in found] for end in ("low", "high")]
         around = np.abs(np.array(ends) - value)
-        look = {"color": colour(looks[index]), "ls": dash(looks[index])}
+        look: Any = {"color": colour(looks[index]), "ls": dash(looks[index])}
         axes.errorbar(widths, value, around, **look, marker="o", markersize=4, capsize=2.5, label=row.label)
     ticks = sorted({outcome.cell.data.action_std for outcome in outcomes if outcome.cell.data.action_std})
     axes.set_xscale("log")

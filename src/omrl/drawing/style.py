@@ -23,11 +23,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, Formatter, FuncFormatter, MaxNLocator
+from mpl_toolkits.mplot3d import Axes3D
 
 Array = np.ndarray[Any, Any]
 # Okabe and Ito's colours, those that are seen on white and on black; further runs differ by the line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+Dash = str | tuple[int, tuple[float, ...]]
+"""A line's style, as matplotlib takes it."""
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 MARKERS = "osD^vP"
 # Axes and text; on the page it becomes the colour of the text around the figure.
 INK = "#1b1d22"
@@ -113,7 +116,7 @@ def colour(run: int) -> str:
     return COLOURS[run % len(COLOURS)]
 
 
-def dash(run: int) -> Any:
+def dash(run: int) -> Dash:
     """A run's line, so that runs differ without colour too."""
     return DASHES[run % len(DASHES)]
 
@@ -124,7 +127,7 @@ def mark(run: int, artists: Sequence[Artist]) -> None:
         artist.set_gid(f"run-{run}")
 
 
-def legend(axes: Axes, runs: Sequence[int | None], **options: Any) -> None:
+def legend(axes: Axes, runs: Sequence[int | None], **options: object) -> None:
     """A legend whose entries disappear with their runs."""
     drawn = axes.legend(**options)
     for run, text, handle in zip(runs, drawn.get_texts(), drawn.legend_handles, strict=True):
@@ -137,10 +140,10 @@ def new(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def space(figure: Figure, *place: int) -> Any:
+def space(figure: Figure, *place: int) -> Axes3D:
     """Axes in space, with a light grid, few ticks and small labels, which lie close together there."""
     with rc_context({"grid.color": "#d0d0d0"}):  # grids in space ignore the style's transparency
-        axes: Any = figure.add_subplot(*place, projection="3d")
+        axes: Axes3D = figure.add_subplot(*place, projection="3d")
     axes.set_box_aspect((1, 1, 1))
     axes.tick_params(labelsize=6, pad=0)
     axes.tick_params("z", pad=2)
@@ -166,11 +169,12 @@ def task_colours(values: Array) -> list[str]:
     return [to_hex(colormaps["viridis"](0.22 + 0.7 * float(v - values.min()) / spread)) for v in values]
 
 
-def colour_bar(figure: Figure, axes: Any, label: str, values: Array, **options: Any) -> None:
+def colour_bar(figure: Figure, axes: Axes | Axes3D, label: str, values: Array, *, pad: float | None = None) -> None:
     """The scale of `task_colours`."""
     ramp = ListedColormap(task_colours(np.linspace(0, 1, 64)))
     low, high = float(values.min()), float(values.max())
     scale = ScalarMappable(Normalize(low, high if high > low else low + 1), ramp)
-    bar = figure.colorbar(scale, ax=axes, shrink=0.8, **options)
+    place: Any = {} if pad is None else {"pad": pad}
+    bar = figure.colorbar(scale, ax=axes, shrink=0.8, **place)
     bar.set_label(label)
     bar.outline.set_visible(False)

@@ -11,9 +11,10 @@ from rich.table import Table
 
 from omrl.commands.evaluate import Evaluate
 from omrl.evaluation import stats
+from omrl.evaluation.summaries import Summary
 from omrl.evaluation.testing import evaluate
 from omrl.runs.run import Run
-from omrl.words import counted
+from omrl.words import quantity
 
 
 def run(args: Evaluate) -> None:
@@ -45,7 +46,7 @@ def run(args: Evaluate) -> None:
         print("Returns cannot be had from logs alone: they need a simulator of the tasks, or the tasks themselves.")
 
 
-def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _return_lines(found: Summary) -> list[tuple[str, str]]:
     worst, best = found["worst_task"], found["best_task"]
     lines = [("mean return", f"{stats.Estimate(**found['mean'])}, {over(found)}")]
     lines.append(("IQM", f"{found['iqm']:z.2f}"))
@@ -60,7 +61,7 @@ def _return_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _logged_lines(found: dict[str, Any], chosen: bool) -> list[tuple[str, str]]:
+def _logged_lines(found: Summary, chosen: bool) -> list[tuple[str, str]]:
     labels = {
         "identification": f"tasks told apart (chance {found['chance']:.3f})",
         "action_error": "action error, share of other choices" if chosen else "action error, RMS in [-1, 1]",
@@ -70,16 +71,17 @@ def _logged_lines(found: dict[str, Any], chosen: bool) -> list[tuple[str, str]]:
         "q_policy": "Q of the policy's actions",
     }
     lines = []
+    measured: dict[str, Any] = {**found}
     for name, label in labels.items():
-        if name in found:
-            lines.append((label, stats.Estimate(**found[name]).text(3)))
+        if name in measured:
+            lines.append((label, stats.Estimate(**measured[name]).text(3)))
     lines[0] = (lines[0][0], f"{lines[0][1]}, {over(found)}")
     return lines
 
 
-def over(found: dict[str, Any]) -> str:
+def over(found: Summary) -> str:
     """What an interval of a summary is over."""
-    seeds, tasks = counted(found["seeds"], "seed"), counted(found["tasks"], "task")
+    seeds, tasks = quantity(found["seeds"], "seed"), quantity(found["tasks"], "task")
     if found["seeds"] == 1:
         return f"{tasks}; one seed does not tell how far another would be"
     sampled = not found["tasks_trained_on"] and found["tasks"] >= stats.FEWEST_TASKS

@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 import numpy as np
 
 from omrl.data import MetaDataset
 from omrl.evaluation import stats
 from omrl.evaluation.protocol import Array
-from omrl.words import counted
+from omrl.words import quantity
 
 
-def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
+class Interval(TypedDict):
+    """A mean and its 95 % interval; one seed has none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+TaskReturn = TypedDict("TaskReturn", {"task": str, "return": float})
+
+
+class Summary(TypedDict, total=False):
+    """What scores sum up to; a protocol that counts more adds an interval of each thing by its name."""
+
+    protocol: str
+    split: str
+    context: int
+    context_level: str
+    context_from: str
+    file: str
+    tasks_trained_on: int
+    stopped: list[int]
+    updates: int
+    seeds: int
+    tasks: int
+    mean: Interval
+    iqm: float
+    per_seed: list[float]
+    worst_task: TaskReturn
+    best_task: TaskReturn
+    random: float
+    expert: float
+    normalised: float
+    chance: float
+    identification: Interval
+    action_error: Interval
+    constant_error: Interval
+    noise_floor: Interval
+    q_logged: Interval
+    q_policy: Interval
+    esr: list[float]
+    rms: list[float]
+
+
+def summary(scores: Array, dataset: MetaDataset, step: int) -> Summary:
     """Statistics of a score matrix [seeds, tasks], with the data's own random and expert returns beside it.
 
     Tasks that were not trained on are a sample of their family; others are themselves what is asked about.
@@ -37,21 +82,28 @@ def summary(scores: Array, dataset: MetaDataset, step: int) -> dict[str, Any]:
         found |= {"random": means[0], "expert": means[1]}
         if means[0] != means[1]:
             found["normalised"] = stats.normalised(found["mean"]["value"], *means)
-    return found
+    return as_summary(found)
 
 
 def context_words(rows: int, level: str, family: str | None) -> str:
     """Whose rows a task was known by: a score says little without it."""
     if family is None:
-        return f"{counted(rows, 'row')} of the task's own log"
+        return f"{quantity(rows, 'row')} of the task's own log"
     if level == "mixed":
-        return f"{counted(rows, 'row')} logged by the task's own agents, of all levels"
-    return f"{counted(rows, 'row')} logged by the task's own {'expert' if level == 'expert' else f'{level} agent'}"
+        return f"{quantity(rows, 'row')} logged by the task's own agents, of all levels"
+    return f"{quantity(rows, 'row')} logged by the task's own {'expert' if level == 'expert' else f'{level} agent'}"
 
 
-def logged_summary(metrics: dict[str, Array], step: int, *, new_tasks: bool) -> dict[str, Any]:
+def logged_summary(metrics: dict[str, Array], step: int, *, new_tasks: bool) -> Summary:
     """The mean of every metric [seeds, tasks], and how often tasks would be told apart by chance."""
     seeds, tasks = metrics["action_error"].shape
     found: dict[str, Any] = {"updates": step, "seeds": seeds, "tasks": tasks, "chance": 1 / tasks}
     intervals = {name: stats.mean(values, new_tasks=new_tasks).interval() for name, values in metrics.items()}
-    return found | {name: vars(interval) for name, interval in intervals.items()}
+    return as_summary(found | {name: vars(interval) for name, interval in intervals.items()})
+
+
+def as_summary(found: Mapping[str, object]) -> Summary:
+    """What was put together thing by thing."""
+    anything: Any = found
+    summed_up: Summary = anything
+    return summed_up

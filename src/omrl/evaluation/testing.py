@@ -15,7 +15,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.evaluation.contexts import embeddings
 from omrl.evaluation.protocol import Array, Protocol, Resources, get_protocol
-from omrl.evaluation.summaries import context_words, logged_summary, summary
+from omrl.evaluation.summaries import Summary, as_summary, context_words, logged_summary, summary
 from omrl.families import get_family
 from omrl.learning.devices import choose_device
 from omrl.runs.model import Model
@@ -24,13 +24,14 @@ from omrl.runs.run import Run
 from omrl.storage import folders
 
 
-def evaluate(run: str | Path, **options: Any) -> dict[str, Any]:
+def evaluate(run: str | Path, **options: object) -> Summary:
     """Step 4 from Python: takes what the command takes, returns the summary, writes rows and summary into the run."""
     if isinstance(options.get("trust"), str):
         options["trust"] = (options["trust"],)
-    if isinstance(options.get("data"), str):
-        options["data"] = Path(options["data"])
-    return test(Evaluate(Path(run), **options))
+    if isinstance(data := options.get("data"), str):
+        options["data"] = Path(data)
+    given: dict[str, Any] = options
+    return test(Evaluate(Path(run), **given))
 
 
 def file_name(args: Evaluate) -> str:
@@ -42,7 +43,7 @@ def file_name(args: Evaluate) -> str:
     return f"{stem}{''.join(parts)}.csv"
 
 
-def test(args: Evaluate) -> dict[str, Any]:
+def test(args: Evaluate) -> Summary:
     """What comes out, which is written into the run's folder too."""
     _check(args)
     run = Run.open(args.run)
@@ -57,7 +58,7 @@ def test(args: Evaluate) -> dict[str, Any]:
         return _test(args, run, dataset, protocol, level)
 
 
-def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, level: str | None) -> dict[str, Any]:
+def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, level: str | None) -> Summary:
     model = Model(run, choose_device(args.device), trust=args.trust)
     if model.step == 0:
         raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
@@ -94,7 +95,7 @@ def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, le
     tasks = dataset.level(run.config.level).select(dataset.split["train"])
     found |= embeddings(model, tasks, args.context, args.seed)
     run.note_scores(Path(found["file"]).stem, header, rows, found)
-    return found
+    return as_summary(found)
 
 
 def _check(args: Evaluate) -> None:

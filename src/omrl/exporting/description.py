@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import omrl
 from omrl.runs.model import Model
 
 
-def describe(model: Model, seed: int) -> dict[str, Any]:
+def describe(model: Model, seed: int) -> dict[str, object]:
     """Where it comes from, and what goes in and out."""
     return {
         "omrl": omrl.__version__,

@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 Array = np.ndarray[Any, Any]
+
+# Rows (s, a, r, s') of a task: a dict of arrays, or a list of tuples.
+Transitions = Mapping[str, ArrayLike] | Sequence[tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]]
 
 WEIGHTS = "weights.npz"
 # Of the weights' file; another one is not guessed at.
@@ -58,15 +62,16 @@ def load(path: str | Path | None = None) -> Model:
 class Model:
     """Infers a task from its transitions."""
 
-    def __init__(self, about: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.about, self.arrays = about, arrays
+    def __init__(self, about: Mapping[str, object], arrays: Mapping[str, Array]) -> None:
+        self.arrays = arrays
+        self.about: dict[str, Any] = dict(about)
         self.obs_dim, self.act_dim = len(arrays["observation_mean"]), len(arrays["action_low"])
 
-    def adapt(self, transitions: Any) -> Policy:
+    def adapt(self, transitions: Transitions) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
         return Policy(self, self.context(transitions))
 
-    def context(self, transitions: Any) -> Array:
+    def context(self, transitions: Transitions) -> Array:
         """Rows [C, (s, a, r, s')] as the encoder reads them."""
         if isinstance(transitions, Mapping):
             missing = [name for name in CONTEXT if name not in transitions]
@@ -114,10 +119,11 @@ class Model:
         values = self.network("critic", states, acts)[..., 0]
         return np.asarray(acts[np.arange(len(acts)), values.argmax(-1)])
 
-    def numbered(self, actions: Any) -> Any:
+    def numbered(self, logged: ArrayLike) -> ArrayLike:
         """Choices of the log as numbers; amounts as they are."""
         if not self.about["choices"]:
-            return actions
+            return logged
+        actions: Any = logged
         found = []
         for one, column in zip(self.about["choices"], zip(*actions)):  # noqa: B905
             known: dict[Any, float] = {float(np.float32(value)): value for value in one["values"]}
@@ -160,7 +166,7 @@ class Policy:
         self._sums = np.zeros(2)[:, None]
         self._learn(context)
 
-    def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:
+    def observe(self, obs: ArrayLike, act: ArrayLike, rew: ArrayLike, next_obs: ArrayLike) -> None:
         """Learn from one more transition, as if it had been among those adapted to."""
         self._learn(self.model.context([(obs, act, rew, next_obs)]))
 
@@ -169,10 +175,10 @@ class Policy:
         self._sums = self._sums + np.stack([(weights * codes).sum(0), weights.sum(0)])
         self.z = (self._sums[0] / self._sums[1]).astype(np.float32)
 
-    def act(self, obs: Any) -> Array:
+    def act(self, obs: ArrayLike) -> Array:
         """The action for one observation [S], or for many [N, S]."""
         one = np.ndim(obs) == 1
-        rows = numbers([obs] if one else obs, "obs", (-1, self.model.obs_dim))
+        rows = numbers(np.asarray(obs)[None] if one else obs, "obs", (-1, self.model.obs_dim))
         unit = self.model.unit_actions(self.model.normalised(rows), self.z)
         low, high = self.model.arrays["action_low"], self.model.arrays["action_high"]
         actions = low + (unit + 1.0) * 0.5 * (high - low)
@@ -182,7 +188,7 @@ class Policy:
         return np.asarray(actions[0] if one else actions)
 
 
-def numbers(values: Any, name: str, shape: tuple[int, ...]) -> Array:
+def numbers(values: ArrayLike, name: str, shape: tuple[int, ...]) -> Array:
     """Finite float32 numbers of a shape, whose first length is free."""
     try:
         given = np.asarray(values)

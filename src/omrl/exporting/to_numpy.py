@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omrl.errors import OmrlError
 from omrl.exporting import omrl_runtime
@@ -36,7 +37,7 @@ def write(model: Model, seed: int, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def exported(model: Model, seed: int) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def exported(model: Model, seed: int) -> tuple[dict[str, object], dict[str, NDArray[np.float32]]]:
     """What the runtime reads: words and arrays."""
     recipe = model.algorithm.recipe
     if recipe is None:
@@ -75,7 +76,7 @@ def _try(runtime: omrl_runtime.Model, model: Model, seed: int) -> None:
     rng = np.random.default_rng(0)
     mean, std = runtime.arrays["observation_mean"], runtime.arrays["observation_std"]
     obs, next_obs = (mean + std * rng.normal(size=(TRIED, model.obs_dim)) for _ in range(2))
-    act = rng.uniform(model.action_low, model.action_high, (TRIED, model.act_dim))
+    act: Any = rng.uniform(model.action_low, model.action_high, (TRIED, model.act_dim))
     if model.run.config.choices is not None:
         act = as_logged(act, model.run.config.choices)
     context = dict(zip(omrl_runtime.CONTEXT, (obs, act, rng.normal(size=TRIED), next_obs), strict=True))

@@ -40,7 +40,7 @@ class TaskEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
             "render_fps": cls.family.simulator_class.steps_per_second,
         }
 
-    def __init__(self, render_mode: str | None = None, **params: Any) -> None:
+    def __init__(self, render_mode: str | None = None, **params: object) -> None:
         if render_mode not in (None, "rgb_array"):
             raise OmrlError(f"{self.family.env_id} has no render mode {render_mode!r}; it has 'rgb_array'.")
         self.render_mode = render_mode
@@ -94,7 +94,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # type: ignore[misc]
 
     def __init__(
-        self, num_envs: int = 1, max_episode_steps: int | None = None, threads: int | None = None, **params: Any
+        self, num_envs: int = 1, max_episode_steps: int | None = None, threads: int | None = None, **params: object
     ) -> None:
         self.closed = True  # until there is a simulator: gymnasium 1.1 closes what it deletes, even half made
         self.num_envs = num_envs

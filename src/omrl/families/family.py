@@ -9,11 +9,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omrl.errors import OmrlError, needs_extra
 
 if TYPE_CHECKING:
     import gymnasium
+
+    Env: TypeAlias = gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]
 
     from omrl.families.batched import Simulator
 
@@ -39,7 +42,7 @@ class Task:
         return {"name": self.name, "params": deepcopy(dict(self.params))}
 
     @classmethod
-    def from_json(cls, record: Any) -> Task:
+    def from_json(cls, record: object) -> Task:
         """The task that `to_json` wrote."""
         if not isinstance(record, Mapping) or set(record) != {"name", "params"}:
             raise OmrlError(f"A task is an object with 'name' and 'params', not {record!r}.")
@@ -79,7 +82,7 @@ class Parameter:
         """() for a number, (2,) for a pair, ..."""
         return np.shape(self.default)  # type: ignore[arg-type]  # a number or nested lists of numbers
 
-    def checked(self, value: Any, label: str) -> JSON:
+    def checked(self, value: object, label: str) -> JSON:
         """The value as plain floats, or one sentence on what is wrong with it."""
         try:
             array = np.asarray(value, dtype=np.float64)
@@ -128,7 +131,7 @@ class TaskFamily:
         """Numbers in an action, each in [-1, 1]."""
         return self.simulator_class.act_dim
 
-    def task(self, name: str = "custom", /, **params: Any) -> Task:
+    def task(self, name: str = "custom", /, **params: object) -> Task:
         """A task of this family, listed or not; params left out take the family's defaults."""
         unknown = [key for key in params if key not in self.parameters]
         if unknown:
@@ -148,10 +151,10 @@ class TaskFamily:
             raise OmrlError(f"A simulator of {self.name} needs at least one task.")
         return self.simulator_class([self.task(task.name, **task.params) for task in tasks], threads)
 
-    def make(self, task: Task, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    def make(self, task: Task, render_mode: str | None = None) -> Env:
         """The gymnasium environment of one task, with the horizon as its time limit."""
         params: Mapping[str, Any] = task.params
-        env: gymnasium.Env[Any, Any] = self.register().make(self.env_id, render_mode=render_mode, **params)
+        env: Env = self.register().make(self.env_id, render_mode=render_mode, **params)
         return env
 
     def register(self) -> ModuleType:

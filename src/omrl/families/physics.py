@@ -83,7 +83,7 @@ def _no_warning_files() -> Iterator[None]:
                 mujoco.set_mju_user_warning(_outer_handler)
 
 
-def load_model(file: str) -> Any:
+def load_model(file: str) -> mujoco.MjModel:
     """A model that gymnasium ships, compiled."""
     tree = ElementTree.parse(Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / file)
     # MuJoCo 4 warns of `settotalmass` and will drop it; scaling the compiled model gives the same numbers.
@@ -100,7 +100,7 @@ def load_model(file: str) -> Any:
     return model
 
 
-def recompute_constants(model: Any) -> None:
+def recompute_constants(model: mujoco.MjModel) -> None:
     """Bring what MuJoCo derives from masses and inertias at compile time up to date with them."""
     mujoco.mj_setConst(model, mujoco.MjData(model))
 
@@ -108,7 +108,7 @@ def recompute_constants(model: Any) -> None:
 class Engine:
     """Steps one MjModel per environment in a persistent pool of threads."""
 
-    def __init__(self, models: Sequence[Any], threads: int, frame_skip: int) -> None:
+    def __init__(self, models: Sequence[mujoco.MjModel], threads: int, frame_skip: int) -> None:
         model = models[0]
         self._models = list(models)
         # A pool of one thread would only add a hand-over to every call.
@@ -154,7 +154,7 @@ class Engine:
 class MujocoPainter:
     """Draws a body from the side, with a camera that follows its torso."""
 
-    def __init__(self, model: Any, view: View) -> None:
+    def __init__(self, model: mujoco.MjModel, view: View) -> None:
         self._model = copy.copy(model)  # the physics keeps the looks it had
         self._data = mujoco.MjData(self._model)
         self._soften_floor()

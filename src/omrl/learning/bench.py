@@ -1,6 +1,6 @@
 """How fast an algorithm learns: milliseconds per update at Half-Cheetah-Vel's shapes and the paper's sizes.
 
-    omrl bench update --seeds 1 3 12 --g-steps 1 3
+    omrl bench update --seeds 1 3 12 --regulariser-steps 1 3
 
 An update is everything that training does between two checkpoints: draw a meta-batch, all losses and their gradients,
 optimiser, target networks. Beside it stands the time of its matrix products alone, recorded from one update and run
@@ -29,7 +29,7 @@ from omrl.learning.sampling import MetaSampler, Normalisation
 from omrl.learning.stages import of_tasks, untrained
 from omrl.runs.model import populate
 from omrl.storage.files import write_json
-from omrl.words import counted
+from omrl.words import quantity
 
 TASKS, ROWS, OBS, ACT = 80, 10_000, 20, 6
 # Updates of a run that is long enough to be compiled on a CPU.
@@ -39,25 +39,27 @@ PROFILED, LONGEST = 20, 12
 PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "splitk", "gemv", "_mm_", "_bmm_")
 
 
-def update(args: Update) -> dict[str, Any]:
+def update(args: Update) -> dict[str, object]:
     """All rows of the table, with what they were measured on."""
 
     device = choose_device(args.device)
     rows = []
     for algorithm in args.algorithms:
-        for g_steps in args.g_steps:
+        for regulariser_steps in args.regulariser_steps:
             for seeds in args.seeds:
-                rows.append(_measure(args, algorithm, seeds, g_steps, device))
+                rows.append(_measure(args, algorithm, seeds, regulariser_steps, device))
                 print(_line(rows[-1]), flush=True)
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} CPU threads"
     return {"hardware": hardware, "torch": torch.__version__, "python": platform.python_version(), "updates": rows}
 
 
-def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> dict[str, Any]:
+def _measure(args: Update, name: str, seeds: int, regulariser_steps: int, device: str) -> dict[str, Any]:
     kind = get_algorithm(name)
     names = {field.name for field in fields(kind.Config)}
-    has_g = "g_steps" in names
-    changes: dict[str, Any] = {"half": args.half, **({"g_steps": g_steps} if has_g else {})}
+    has_regulariser = "regulariser_steps" in names
+    changes: dict[str, Any] = {"bfloat16": args.bfloat16}
+    if has_regulariser:
+        changes["regulariser_steps"] = regulariser_steps
     config = kind.Config(**changes)
     mode = args.mode or (on_cpu(config, seeds, LONG)["mode"] if device == "cpu" else None)
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, mode)
@@ -86,7 +88,7 @@ def _measure(args: Update, name: str, seeds: int, g_steps: int, device: str) -> 
     return {
         "algorithm": name,
         "seeds": seeds,
-        "g_steps": g_steps if has_g else None,
+        "regulariser_steps": regulariser_steps if has_regulariser else None,
         "mode": population.mode,
         "ms": _median_ms(step, args, device),
         "products_ms": _median_ms(lambda: _replay(products), args, device) if products else None,
@@ -190,16 +192,16 @@ def _wait(device: str) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    steps = "" if row["g_steps"] is None else f", {row['g_steps']} discriminator steps"
+    steps = "" if row["regulariser_steps"] is None else f", {row['regulariser_steps']} discriminator steps"
     products = "" if row["products_ms"] is None else f", its matrix products alone {row['products_ms']:.2f} ms"
     if "kernels" in row:
         products = (
             f" ({row['product_kernels_us']:,.0f} us in products, {row['other_kernels_us']:,.0f} us in others, "
             f"{row['kernels']} kernels)"
         )
-    steps += ", half precision" if row["hyperparameters"].get("half") else ""
+    steps += ", bfloat16" if row["hyperparameters"].get("bfloat16") else ""
     return (
-        f"{row['algorithm']}, {counted(row['seeds'], 'seed')}{steps}, {row['mode']}: {row['ms']:.2f} ms per update"
+        f"{row['algorithm']}, {quantity(row['seeds'], 'seed')}{steps}, {row['mode']}: {row['ms']:.2f} ms per update"
         f"{products}, first update {row['first_update_s']:.1f} s"
     )
 

@@ -14,28 +14,30 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # What torch's cache of compiled programs may take: some hundreds of them.
 CACHE_BYTES = 2 * 1024**3
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """The function compiled for the shapes of its first inputs, which are nested dicts and lists of tensors.
 
     It may change inputs in place. Where the compiler fails, which some shapes bring about, it is the function itself.
     """
-    program: Callable[..., Any] | None = None
+    program: Callable[P, T] | None = None
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: P.args, **none: P.kwargs) -> T:
         nonlocal program
         if program is None:
             program = _program(function, inputs)
-        return program(*inputs)
+        return program(*inputs, **none)
 
     return call
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
+from omrl.algorithms.algorithm import MetaConfig
 from omrl.errors import OmrlError
 from omrl.families.batched import usable_cores
 from omrl.learning.compiling import keep_compiled_programs
@@ -37,7 +37,7 @@ NUMBERS_PER_THREAD = 32_768
 UPDATES_WORTH_COMPILING = 4_000
 
 
-def on_cpu(hyperparameters: Any, seeds: int, updates: int, threads: int | None = None) -> OnCPU:
+def on_cpu(hyperparameters: MetaConfig, seeds: int, updates: int, threads: int | None = None) -> OnCPU:
     """How to train so many seeds for so many updates; `threads` is the user's own word on it."""
     widths = [width for name, layers in vars(hyperparameters).items() if name.endswith("hidden") for width in layers]
     numbers = seeds * hyperparameters.meta_batch * hyperparameters.batch_size * max(widths, default=1)

@@ -70,7 +70,7 @@ class Population:
     descent instead of Adam: for a multiplier whose step should be in proportion to what it watches. Each of
     `child_steps` is the name of a child and a loss that trains this child alone, on a batch of its own, before `loss`
     trains everything.
-    With `half` the losses get the networks' weights in bfloat16; what is trained and kept are those in single
+    With `bfloat16` the losses get the networks' weights in bfloat16; what is trained and kept are those in single
     precision. `room` rounds the widths of networks up inside the engine, with zeros that stay zeros: nobody sees it
     in `params` or `state`.
     """
@@ -88,7 +88,7 @@ class Population:
         seed: int = 0,
         device: torch.device | str = "cpu",
         mode: Mode | None = None,
-        half: bool = False,
+        bfloat16: bool = False,
         room: int | None = None,
     ) -> None:
         self.device = torch.device(device)
@@ -127,8 +127,8 @@ class Population:
         self._target_flat = self._flat[:, :target_width].clone()
         self.targets = self._asked_views(self._target_flat)
         # What losses read: the same tensors, or copies of the networks' weights in half precision.
-        self._low = self._flat.bfloat16() if half else None
-        self._low_targets = self._target_flat.bfloat16() if half else None
+        self._low = self._flat.bfloat16() if bfloat16 else None
+        self._low_targets = self._target_flat.bfloat16() if bfloat16 else None
         self._read, self._read_targets = self._views(self._flat), self._views(self._target_flat)
         if self._low is not None and self._low_targets is not None:
             self._read |= {name: view for name, view in self._views(self._low).items() if name in of_networks}

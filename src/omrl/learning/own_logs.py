@@ -26,7 +26,7 @@ IMITATING = 0.4
 TASKS, ROWS, CONTEXT = 8, 32, 32
 
 
-def fitted(fields: Collection[str], data: MetaDataset, device: str) -> dict[str, Any]:
+def fitted(fields: Collection[str], data: MetaDataset, device: str) -> dict[str, object]:
     """Values for those of an algorithm's hyperparameters, and for the run, that depend on the log.
 
     `fields` are the names that the algorithm knows; `data` are the training tasks.

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -53,6 +53,16 @@ class Normalisation:
 
     def __call__(self, obs: Tensor) -> Tensor:
         return (obs - self.mean) / self.std
+
+
+class How(TypedDict):
+    """The sizes of a meta-batch, and what is in it."""
+
+    spec: BatchSpec
+    learners: int
+    meta_batch: int
+    batch_size: int
+    context_size: int
 
 
 class Sampler:
@@ -125,7 +135,7 @@ class Sampler:
 class MetaSampler(Sampler):
     """The training tasks' data on the device, packed so that one gather fetches a row, and how to draw from it."""
 
-    def __init__(self, data: Tensors, normalise: Normalisation, **how: Any) -> None:
+    def __init__(self, data: Tensors, normalise: Normalisation, **how: Unpack[How]) -> None:
         """`how` are spec, learners, meta_batch, batch_size and context_size."""
         tasks, self._longest, obs_dim = data.obs.shape
         super().__init__(tasks, obs_dim, data.act.shape[-1], **how)
@@ -174,7 +184,9 @@ class StreamedSampler(Sampler):
     `draws` says how often one update calls `draw`.
     """
 
-    def __init__(self, data: OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **how: Any) -> None:
+    def __init__(
+        self, data: OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **how: Unpack[How]
+    ) -> None:
         """`how` are spec, learners, meta_batch, batch_size and context_size."""
         super().__init__(len(data.tasks), data.obs_dim, data.act_dim, **how)
         self._data, self._seed = data, seed
@@ -272,7 +284,7 @@ class TaskRows:
         episode = self.starts.searchsorted(positions, side="right") - 1
         return self.starts.take(episode), np.diff(self.starts).take(episode)
 
-    def read(self, positions: NDArray[np.int64], column: dict[str, NDArray[Any]], scored: int) -> None:
+    def read(self, positions: NDArray[np.int64], column: dict[str, NDArray[np.float32]], scored: int) -> None:
         """Fill columns as logged; those that contexts do not have, for the first `scored` rows alone."""
         arrays = self.arrays
         rows, follows = self.locate(positions)
@@ -335,7 +347,7 @@ def _task_rows(view: MetaDataset, name: str, max_rows: int | None) -> TaskRows:
 
 
 def make_sampler(
-    data: Tensors | OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **how: Any
+    data: Tensors | OnDisk, normalise: Normalisation, *, seed: int = 0, draws: int = 1, **how: Unpack[How]
 ) -> MetaSampler | StreamedSampler:
     """The sampler for data in memory, or for data on disk, where `seed` decides the batches of each update's draws."""
     if isinstance(data, OnDisk):

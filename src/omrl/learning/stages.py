@@ -28,7 +28,7 @@ from omrl.learning.engine import Batch, Info, Params, Population
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from omrl.runs.checkpoints import check_fits, load_checkpoint, save_checkpoint
 from omrl.runs.run import Run
-from omrl.words import counted
+from omrl.words import quantity
 
 CHECKPOINT, RESULT = "checkpoint.safetensors", "result.safetensors"
 AGAIN = "; delete it to learn this stage again"
@@ -80,7 +80,7 @@ def _learn(
 ) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     learning = StageLearning(stage, run, data, normalise, device)
-    label = f"{stage.name}, {counted(len(run.config.all_seeds()), 'seed')} x {counted(learning.tasks, 'task')}"
+    label = f"{stage.name}, {quantity(len(run.config.all_seeds()), 'seed')} x {quantity(learning.tasks, 'task')}"
     with closing(learning.sampler), closing(run):
         loop.learn(learning, stage.steps, folder=run.folder, label=label, log_every=log_every)
     failed = int((~learning.population.alive).sum())

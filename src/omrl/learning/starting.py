@@ -26,14 +26,15 @@ from omrl.errors import OmrlError
 from omrl.learning import own_logs, training
 from omrl.learning.devices import choose_device
 from omrl.runs.choices import choices_of, in_units
+from omrl.runs.config import of_this_version
 from omrl.runs.run import Run
 from omrl.storage.files import read_json
 
 
-def train(algorithm: str, data: str | Path, out: str | Path, **options: Any) -> Run | None:
+def train(algorithm: str, data: str | Path, out: str | Path, **options: object) -> Run | None:
     """Step 3 from Python: takes what the command takes, the algorithm's hyperparameters included."""
     own = {field.name for field in fields(Train)}
-    given = {name: value for name, value in options.items() if name in own}
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in own}
     if given.get("config") is not None:
         given["config"] = Path(given["config"])
     changes = {name: value for name, value in options.items() if name not in own}
@@ -78,7 +79,7 @@ def parse(arguments: Sequence[str]) -> tuple[Train, MetaConfig]:
     return found.train, found.hyperparameters
 
 
-def about_choices(names: Collection[str], manifest: Manifest) -> dict[str, Any]:
+def about_choices(names: Collection[str], manifest: Manifest) -> dict[str, object]:
     """Hyperparameters of those who learn from choices, where actions are."""
     if manifest.discrete_actions is None or "choices" not in names:
         return {}
@@ -91,7 +92,7 @@ def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     kind = get_algorithm(args.algorithm)
     if args.config is None:
         dataset = MetaDataset.open(args.data)
-        values = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
+        values: dict[str, Any] = {"level": "mixed"} | read_preset(args.algorithm, args.preset, dataset.family)
         names = {field.name for field in fields(kind.Config)}
         own = args.preset == OWN_LOGS or (args.preset is None and dataset.family is None)
         if own and about(args.algorithm, OWN_LOGS):
@@ -105,7 +106,7 @@ def starting_point(args: Train) -> tuple[Train, MetaConfig]:
     if not args.config.is_file():
         raise OmrlError(f"There is no file {args.config}, which --config should name.")
     try:
-        config = read_json(args.config)
+        config: dict[str, Any] = {**of_this_version(read_json(args.config), args.config)}
         algorithm, values = config["algorithm"], dict(config["hyperparameters"])
         same = {name: config[name] for name in (*OF_THE_RUN, "seeds", "seed")}
     except (ValueError, KeyError, TypeError) as error:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Generator, Tensor
 
@@ -36,7 +35,7 @@ from omrl.runs.model import Model
 from omrl.runs.names import Column, Columns
 from omrl.runs.run import RUN, Run
 from omrl.storage import folders
-from omrl.words import counted
+from omrl.words import quantity
 
 # A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
 LARGE_Q = 1e6
@@ -152,7 +151,7 @@ def _columns(dataset: MetaDataset) -> Columns | None:
     return Columns(observations=observations, actions=actions)
 
 
-def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[Any]:
+def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -> Algorithm[MetaConfig]:
     kind = get_algorithm(args.algorithm)
     _, algorithm = kind.build(dataset.observation_dim, dataset.action_dim, hyperparameters, [args.seed])
     return algorithm
@@ -225,7 +224,7 @@ class Training(Model):
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
         """Updates until the run's number of steps, with looks at the unseen tasks in between."""
         began, steps = self.step, self.run.config.steps
-        label = f"{self.run.config.algorithm}, {counted(self.population.size, 'seed')}"
+        label = f"{self.run.config.algorithm}, {quantity(self.population.size, 'seed')}"
         with ExitStack() as stack:
             if self.unseen is not None and eval_every:
                 seen = self.run.curves.get("return")

@@ -25,7 +25,7 @@ from omrl.reporting import tables
 from omrl.reporting.gather import RunFacts
 from omrl.reporting.page import Content, page
 from omrl.reporting.probe import Embedding, Probe, probe
-from omrl.words import counted
+from omrl.words import quantity
 
 # More columns than this make a picture that nobody reads.
 MOST_COLUMNS = 24
@@ -173,11 +173,12 @@ def _curve_caption(metric: str) -> str:
 
 def _about(dataset: MetaDataset) -> str:
     """What `omrl data info` says of a dataset, in a sentence."""
-    facts, split = summary(dataset), dataset.split
+    split = dataset.split
+    facts: dict[str, Any] = summary(dataset)
     return (
         f"{dataset.family or 'Own logs'}, {dataset.manifest.varies} varies: "
-        f"{counted(len(dataset.tasks), 'task')} ({len(split['train'])} train, {len(split['test'])} test), "
-        f"{counted(facts['rows'], 'row')} in {counted(facts['episodes'], 'episode')}, {facts['bytes'] / 1e6:,.1f} MB."
+        f"{quantity(len(dataset.tasks), 'task')} ({len(split['train'])} train, {len(split['test'])} test), "
+        f"{quantity(facts['rows'], 'row')} in {quantity(facts['episodes'], 'episode')}, {facts['bytes'] / 1e6:,.1f} MB."
     )
 
 
@@ -195,13 +196,13 @@ def _look(content: Content, facts: RunFacts, seen: Probe, folder: Path, name: Na
         return
     if found.film:
         seconds = 1 / get_family(found.family).simulator_class.steps_per_second
-        tasks = counted(len(found.film), "test task")
+        tasks = quantity(len(found.film), "test task")
         caption = f"The adapted policy in {tasks}, by {found.label}, from left to right in time."
         drawing = finish(figures.film_strip(found, seconds), folder, file, caption, wide=True)
         content.policies[facts.index] = drawing
     elif "point-robot" in found.family:
         caption = (
-            f"Ways of the adapted policy in {counted(len(found.tasks), 'test task')}; the mean return of these "
+            f"Ways of the adapted policy in {quantity(len(found.tasks), 'test task')}; the mean return of these "
             f"episodes is {np.mean(found.returns):z.2f}."
         )
         content.policies[facts.index] = finish(figures.trajectories(found), folder, file, caption)
@@ -211,13 +212,13 @@ def _embedding(facts: RunFacts, found: Embedding, folder: Path, name: Names) -> 
     width = found.z.shape[-1]
     if found.shares is None:
         edge = np.ptp(found.axes, axis=0).max()
-        space = f"The embedding z itself, {counted(width, 'number')}; an edge of the cube is {edge:.3g} long."
+        space = f"The embedding z itself, {quantity(width, 'number')}; an edge of the cube is {edge:.3g} long."
     else:
         space = (
             f"The first three principal components of the {width} numbers of z; they explain {found.shares.sum():.0%} "
             "of its variance."
         )
-    of_these = f"{counted(len(found.tasks), 'task')}, {sum(found.unseen)} of them unseen"
+    of_these = f"{quantity(len(found.tasks), 'task')}, {sum(found.unseen)} of them unseen"
     drawn: list[tuple[str, Any, str]] = [
         ("embedding", figures.embedding_space, space),
         ("tsne", figures.embedding_flat, f"t-SNE of the same z ({of_these})."),

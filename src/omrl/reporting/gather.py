@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from omrl.data import MetaDataset
 from omrl.data.findings import column_names
 from omrl.errors import OmrlError, did_you_mean
 from omrl.evaluation import stats
-from omrl.evaluation.summaries import context_words, logged_summary, summary
+from omrl.evaluation.summaries import Summary, context_words, logged_summary, summary
 from omrl.families import Task, get_family
 from omrl.runs.config import RunConfig
 from omrl.runs.records import Curve, LoggedScores, Scores
 from omrl.runs.run import Run
-from omrl.words import counted
+from omrl.words import quantity
 
 Array = np.ndarray[Any, Any]
 # Units of task parameters that have one.
@@ -56,9 +56,9 @@ class RunFacts:
     dataset: MetaDataset | None = None
     data_note: str = ""
     scores: Scores | None = None
-    summary: dict[str, Any] = field(default_factory=dict)
+    summary: Summary = field(default_factory=Summary)
     """What `omrl evaluate` says of the scores."""
-    logged: dict[str, Any] = field(default_factory=dict)
+    logged: Summary = field(default_factory=Summary)
     """What it says without a simulator."""
     judged: Judged | None = None
     logged_scores: LoggedScores | None = None
@@ -112,7 +112,7 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
     data_note = "" if isinstance(found, MetaDataset) else f"The data of this run cannot be read: {found}"
     step, notes = run.step, []
     if step < config.steps:
-        notes.append(f"Training has done {step:,} of {counted(config.steps, 'update')}.")
+        notes.append(f"Training has done {step:,} of {quantity(config.steps, 'update')}.")
     curves = run.curves
     if "alive" in curves:
         frozen = np.flatnonzero(curves["alive"].values[:, -1] == 0)
@@ -161,7 +161,7 @@ def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDat
 
 def _judged(run: Run) -> Judged | None:
     """The verdict in a run's folder, if it was judged."""
-    found = run.summary("selected")
+    found: dict[str, Any] = run.summary("selected")
     if not found:
         return None
     context_from = _context({"context_level": run.config.level, **found}, run.config)
@@ -180,14 +180,15 @@ def _older(file: Path, than: Path) -> bool:
     return than.is_file() and file.stat().st_mtime < than.stat().st_mtime
 
 
-def _summary(scores: Scores, dataset: MetaDataset | None, step: int) -> dict[str, Any]:
+def _summary(scores: Scores, dataset: MetaDataset | None, step: int) -> Summary:
     """What `omrl evaluate` says of the same scores; without the data, what can be said without it."""
     matrix = scores.returns.mean(-1)
     if dataset is not None and set(scores.tasks) <= {task.name for task in dataset.tasks}:
         return summary(matrix, dataset.select(scores.tasks), step)
     per_task = matrix.mean(0)
+    mean: Any = vars(stats.mean(matrix, new_tasks=scores.split == "test").interval())
     return {
-        "mean": vars(stats.mean(matrix, new_tasks=scores.split == "test").interval()),
+        "mean": mean,
         "iqm": stats.iqm(matrix),
         "per_seed": matrix.mean(1).tolist(),
         "worst_task": {"task": scores.tasks[int(per_task.argmin())], "return": float(per_task.min())},
@@ -262,7 +263,7 @@ def best_return(family: str, task: Task) -> float | None:
         return None
 
 
-def short(params: Any, limit: int = 90) -> str:
+def short(params: Mapping[str, object], limit: int = 90) -> str:
     """Parameters as a person reads them: few digits, not too long."""
 
     def rounded(value: Any) -> Any:
@@ -274,5 +275,5 @@ def short(params: Any, limit: int = 90) -> str:
             return {key: rounded(item) for key, item in value.items()}
         return value
 
-    text = ", ".join(f"{key} {json.dumps(rounded(value))}" for key, value in dict(params).items())
+    text = ", ".join(f"{key} {json.dumps(rounded(value))}" for key, value in params.items())
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -21,10 +21,11 @@ import numpy as np
 from omrl.drawing.runs import axis_names
 from omrl.drawing.style import Drawn, colour, dash, task_colours
 from omrl.evaluation import stats
+from omrl.evaluation.summaries import Summary
 from omrl.reporting.gather import RunFacts, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
 from omrl.reporting.tables import Table
-from omrl.words import counted
+from omrl.words import quantity
 
 
 @dataclass
@@ -187,11 +188,11 @@ def _differences(content: Content) -> str:
 def _card(facts: RunFacts) -> str:
     found, config = facts.summary, facts.config
     swatch = f'<span class="swatch" style="background:{colour(facts.index)}"></span>'
-    about = f"{config.algorithm} on {facts.family}, {config.level} data, {counted(facts.step, 'update')}"
+    about = f"{config.algorithm} on {facts.family}, {config.level} data, {quantity(facts.step, 'update')}"
     html = f'<h3>{swatch}{escape(facts.name)}</h3><p class="muted">{escape(about)}</p>'
     if found:
-        mean, seeds = found["mean"], counted(len(found["per_seed"]), "seed")
-        tasks = escape(counted(len(facts.scores.tasks), f"{facts.scores.split} task")) if facts.scores else ""
+        mean, seeds = found["mean"], quantity(len(found["per_seed"]), "seed")
+        tasks = escape(quantity(len(facts.scores.tasks), f"{facts.scores.split} task")) if facts.scores else ""
         html += f'<div class="big">{mean["value"]:z.2f}</div><p class="muted">mean return on {tasks}, '
         known = mean["low"] is not None
         html += (
@@ -226,13 +227,13 @@ def _verdict(facts: RunFacts) -> str:
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in judged.reasons)
     return (
         f'<div class="big">{escape(word)}</div><p class="muted">Judged from logs alone by omrl select: return beyond '
-        f"the logger's {judged.logger:z.2f} on {escape(counted(judged.tasks, 'task'))}, 95&nbsp;%: "
+        f"the logger's {judged.logger:z.2f} on {escape(quantity(judged.tasks, 'task'))}, 95&nbsp;%: "
         f"{escape(judged.gain.text())}. Each task is known by {escape(judged.context_from)}.</p>"
         f"{f'<ul>{reasons}</ul>' if reasons else ''}"
     )
 
 
-def _logged_card(found: dict[str, Any]) -> str:
+def _logged_card(found: Summary) -> str:
     """What logs can tell, which is no verdict on a policy."""
     error = stats.Estimate(**found["action_error"]).text(3)
     html = f"<p>Action error {escape(error)}, of actions in [-1, 1]. "

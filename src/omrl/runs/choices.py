@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from omrl.data.manifest import Manifest
@@ -45,9 +46,9 @@ def in_units(choices: Sequence[Choice], low: Sequence[float], high: Sequence[flo
     return tuple(((numbers - lowest) * (2 / (highest - lowest)) - 1).ravel().tolist())
 
 
-def as_logged(actions: np.ndarray[Any, Any], choices: Sequence[Choice]) -> np.ndarray[Any, Any]:
+def as_logged(actions: NDArray[np.floating], choices: Sequence[Choice]) -> NDArray[np.generic]:
     """The choices that numbers [..., A] stand for, rounded as they may be: levels as logged, or words."""
-    found = []
+    found: list[NDArray[Any]] = []
     for place, one in enumerate(choices):
         nearest = np.abs(actions[..., place, None] - np.array(one["values"], np.float32)).argmin(-1)
         found.append(np.array(one["labels"] or one["values"])[nearest])
@@ -57,7 +58,7 @@ def as_logged(actions: np.ndarray[Any, Any], choices: Sequence[Choice]) -> np.nd
     return chosen.astype(np.float32) if chosen.dtype.kind == "f" else chosen
 
 
-def as_numbers(values: Any, what: str, choices: Sequence[Choice]) -> np.ndarray[Any, Any]:
+def as_numbers(values: object, what: str, choices: Sequence[Choice]) -> NDArray[np.float32]:
     """Numbers [..., A] of choices as they were logged; another value is an error."""
     given = np.array(values, dtype=object)
     if given.ndim == 0 or given.shape[-1] != len(choices):

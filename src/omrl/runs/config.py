@@ -16,7 +16,9 @@ from omrl.schema import AtLeastOne, Count, Floats, Size, read, settings
 from omrl.storage.files import read_json
 
 CONFIG = "config.json"
-SCHEMA = 2
+SCHEMA = 3
+# Hyperparameters whose names say more since schema 3.
+RENAMED = {"half": "bfloat16", "g_lr": "regulariser_lr", "g_steps": "regulariser_steps"}
 
 
 class OnCPU(TypedDict):
@@ -101,19 +103,13 @@ class RunConfig:
     @classmethod
     def open(cls, path: Path) -> RunConfig:
         """From a file, of this version or an earlier one."""
-        values = read_json(path)
-        schema = values.get("schema", 1)
-        if schema not in (1, SCHEMA):
-            raise OmrlError(f"{path} has schema {schema!r}, of a newer omrl perhaps: this one reads 1 and {SCHEMA}.")
-        if schema == 1:
-            values = {"batch": FIRST_BATCHES, **values, "level": values.get("level") or "mixed", "schema": SCHEMA}
-        return read(cls, values, path)
+        return read(cls, of_this_version(read_json(path), path), path)
 
     def all_seeds(self) -> range:
         """The seed of every learner."""
         return range(self.seed, self.seed + self.seeds)
 
-    def differences(self, other: RunConfig, defaults: Mapping[str, Any]) -> str:
+    def differences(self, other: RunConfig, defaults: Mapping[str, object]) -> str:
         """What another config says differently, in words; nothing where both are of the same run.
 
         Hyperparameters that one of them does not know have the value of `defaults`. How a CPU computes is no part of
@@ -124,6 +120,19 @@ class RunConfig:
             for one, values in ((self, self.hyperparameters), (other, other.hyperparameters))
         )
         return _differences(asdict(own), asdict(others))
+
+
+def of_this_version(values: Mapping[str, object], path: Path) -> dict[str, object]:
+    """What a config.json of this version or an earlier one says, with today's names."""
+    schema = values.get("schema", 1)
+    if schema not in range(1, SCHEMA + 1):
+        raise OmrlError(f"{path} has schema {schema!r}, of a newer omrl perhaps: this one reads 1 to {SCHEMA}.")
+    found = dict(values)
+    if schema == 1:
+        found = {"batch": {**FIRST_BATCHES}, **found, "level": found.get("level") or "mixed"}
+    if isinstance(own := found.get("hyperparameters"), Mapping) and schema != SCHEMA:
+        found["hyperparameters"] = {RENAMED.get(name, name): value for name, value in own.items()}
+    return {**found, "schema": SCHEMA}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 from omrl.errors import needs_extra
 
@@ -23,10 +23,20 @@ class Mirror(Protocol):
         """There is no more."""
 
 
+class EventWriter(Protocol):
+    """What is used of tensorboardX's SummaryWriter."""
+
+    def add_scalar(self, name: str, value: float, step: int) -> object:
+        """A value at an update."""
+
+    def close(self) -> None:
+        """There is no more."""
+
+
 class TensorBoard:
     """Event files in a folder; what an earlier attempt logged after `step` is hidden."""
 
-    def __init__(self, writer: type[Any], folder: Path, step: int) -> None:
+    def __init__(self, writer: Callable[..., EventWriter], folder: Path, step: int) -> None:
         self._writer = writer(str(folder), purge_step=step + 1 if folder.exists() else None)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -53,7 +63,7 @@ def tensorboard(folder: Path, step: int) -> list[Mirror]:
 class WeightsAndBiases:
     """A run of a project there; one that goes on is the same run there too. WANDB_MODE=offline keeps it here."""
 
-    def __init__(self, project: str, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, project: str, folder: Path, config: Mapping[str, object]) -> None:
         wandb = need_wandb()
         about = json.dumps([str(folder.absolute()), config], sort_keys=True)
         self._run = wandb.init(

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from omrl import schema
@@ -23,9 +24,10 @@ from omrl.learning.sampling import Normalisation
 from omrl.runs.calibration import Calibration
 from omrl.runs.checkpoints import check_fits
 from omrl.runs.config import CONFIG
+from omrl.runs.names import Transitions
 from omrl.runs.policy import CONTEXT, Policy, read_context
 from omrl.runs.run import Run
-from omrl.words import counted
+from omrl.words import quantity
 
 # A context is strange where less than this share of honest ones look worse.
 STRANGE = 0.05
@@ -38,7 +40,7 @@ class StrangeContext(UserWarning):
 
 
 def populate(
-    kind: type[Algorithm[Any]],
+    kind: type[Algorithm[MetaConfig]],
     obs_dim: int,
     act_dim: int,
     config: MetaConfig,
@@ -46,14 +48,14 @@ def populate(
     device: str,
     mode: Mode | None = None,
     room: int | None = None,
-) -> tuple[Algorithm[Any], Population]:
+) -> tuple[Algorithm[MetaConfig], Population]:
     """An algorithm, and one learner of it per seed; `mode` and `room` are the engine's own choice if left out."""
     learners, algorithm = kind.build(obs_dim, act_dim, config, seeds)
     return algorithm, population_of(algorithm, learners, seeds[0], device, mode, room)
 
 
 def population_of(
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[MetaConfig],
     learners: Sequence[nn.Module],
     seed: int,
     device: str,
@@ -72,7 +74,7 @@ def population_of(
         seed=seed,
         device=device,
         mode=mode,
-        half=algorithm.config.half,
+        bfloat16=algorithm.config.bfloat16,
         room=room,
     )
 
@@ -125,7 +127,7 @@ class Model:
             raise OmrlError(f"There is no seed {seed!r}; the run has {self.population.size}.")
         return {name: value[seed] for name, value in self.population.params.items()}
 
-    def contexts(self, arrays: Mapping[str, Any]) -> torch.Tensor:
+    def contexts(self, arrays: Mapping[str, ArrayLike]) -> torch.Tensor:
         """Rows (s, a, r, s') as the encoder reads them, from arrays [..., dim] as they were logged."""
         device = self.population.device
         # Copies: rows of a dataset are read-only views of its files.
@@ -139,7 +141,7 @@ class Model:
         )
         return torch.cat(columns, dim=-1)
 
-    def infer(self, rows: Mapping[str, Any], seed: int) -> np.ndarray[Any, Any]:
+    def infer(self, rows: Mapping[str, ArrayLike], seed: int) -> NDArray[np.float32]:
         """z [..., l] of checked rows, arrays [..., C] or [..., C, dim]."""
         with torch.no_grad(), self.lock:
             return self.algorithm.infer(self.params(seed), self.contexts(rows)).cpu().numpy()
@@ -158,7 +160,7 @@ class Model:
 
     def adapt(
         self,
-        transitions: Any,
+        transitions: Transitions,
         seed: int = 0,
         *,
         window: int | None = None,
@@ -190,7 +192,7 @@ class Model:
         room = OUTSIDE * (self.action_high - self.action_low)
         outside = ((actions < self.action_low - room) | (actions > self.action_high + room)).any(-1)
         if outside.any() and on_strange != "ignore":
-            sentence = f"{int(outside.sum())} of {counted(len(actions), 'action')} lie outside the bounds of the log."
+            sentence = f"{int(outside.sum())} of {quantity(len(actions), 'action')} lie outside the bounds of the log."
             if on_strange == "refuse":
                 raise OmrlError(sentence)
             warnings.warn(sentence, StrangeContext, stacklevel=3)
@@ -210,7 +212,7 @@ class Model:
             warnings.warn(sentence, StrangeContext, stacklevel=3)
         return score
 
-    def read(self, transitions: Any) -> dict[str, np.ndarray[Any, Any]]:
+    def read(self, transitions: Transitions) -> dict[str, NDArray[np.float32]]:
         """Checked transitions as arrays."""
         return read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns, self.run.config.choices)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError, did_you_mean
@@ -28,16 +29,25 @@ class Columns(TypedDict):
     actions: list[Column]
 
 
-def in_order(values: Any, what: str, columns: Sequence[Column] | None) -> Any:
+Values = ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
+"""Numbers in the order of the columns, or by their names."""
+Transitions = Mapping[str, Values] | Sequence[tuple[Values, Values, ArrayLike, Values]]
+"""Rows of a task: a dict of arrays, or a list of (s, a, r, s')."""
+
+
+def in_order(values: Values, what: str, columns: Sequence[Column] | None) -> ArrayLike:
     """Numbers in the order of the columns, of a mapping of numbers or arrays by name or of a list of such mappings.
 
     Values of another kind are given back as they are.
     """
-    if isinstance(values, Mapping):
-        return _in_order(values, what, columns)
-    if isinstance(values, list | tuple) and values and all(isinstance(row, Mapping) for row in values):
-        return np.stack([_in_order(row, what, columns) for row in values])
-    return values
+    # A sequence of mappings is an ArrayLike to a type checker, too.
+    given: Any = values
+    if isinstance(given, Mapping):
+        return _in_order(given, what, columns)
+    if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) for row in given):
+        return np.stack([_in_order(row, what, columns) for row in given])
+    numbers: ArrayLike = given
+    return numbers
 
 
 def _in_order(values: Mapping[str, Any], what: str, columns: Sequence[Column] | None) -> np.ndarray[Any, Any]:
@@ -69,7 +79,7 @@ def _numbers(value: Any, column: Column, words: Sequence[str | None], what: str)
     return floats(value, f"{column['name']} of {what}")
 
 
-def floats(values: Any, what: str) -> np.ndarray[Any, Any]:
+def floats(values: object, what: str) -> NDArray[np.float32]:
     """Numbers in single precision, copied; nothing that would have to be guessed to be one."""
     try:
         found = np.asarray(values.detach() if hasattr(values, "detach") else values)  # a tensor may have a gradient

@@ -7,16 +7,16 @@ action = policy.act(observation)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from omrl.errors import OmrlError
 from omrl.runs.belief import Belief
 from omrl.runs.choices import Choice, as_logged, as_numbers
-from omrl.runs.names import Columns, floats, in_order
+from omrl.runs.names import Columns, Transitions, Values, floats, in_order
 
 if TYPE_CHECKING:
     from omrl.runs.model import Model
@@ -57,11 +57,11 @@ class Policy:
             self._z = trained.algorithm.infer(self._params, rows[None])
 
     @property
-    def z(self) -> np.ndarray[Any, Any]:
+    def z(self) -> NDArray[np.float32]:
         """What the task was inferred to be [1, l]."""
         return self._z.cpu().numpy()
 
-    def act(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    def act(self, obs: Values) -> NDArray[np.generic]:
         """The action for one observation [S], or for many [N, S]; or for their columns by name.
 
         Where actions are choices, it is one of them: a level or a word of the log.
@@ -84,7 +84,7 @@ class Policy:
         chosen = actions if choices is None else as_logged(actions, choices)
         return np.asarray(chosen[0] if values.ndim == 1 else chosen)
 
-    def state_score(self, obs: ArrayLike | Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    def state_score(self, obs: Values) -> NDArray[np.float64]:
         """Share of logged observations that are further from the log than each of these; of a calibrated run."""
         columns = self._trained.run.config.columns
         ordered = in_order(obs, "obs", columns and columns["observations"])
@@ -93,7 +93,7 @@ class Policy:
         found = calibration.states.score(calibration.obs_in_units(np.atleast_2d(values)))
         return np.asarray(found[0] if values.ndim == 1 else found)
 
-    def _kept_near(self, obs: np.ndarray[Any, Any], unit: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _kept_near(self, obs: NDArray[np.float32], unit: NDArray[np.float32]) -> NDArray[np.float32]:
         """The actions, but those of the cloned logger where observations are unlike the log."""
         calibration = self._trained.calibrated()
         places = calibration.obs_in_units(np.atleast_2d(obs))
@@ -106,7 +106,7 @@ class Policy:
         kept[strange] = cloned
         return kept
 
-    def observe(self, obs: Any, act: Any, rew: Any, next_obs: Any) -> None:
+    def observe(self, obs: Values, act: Values, rew: ArrayLike, next_obs: Values) -> None:
         """Learn from one more transition of the task: z is then as if it had been among those adapted to.
 
         How long it takes does not depend on how many came before.
@@ -125,7 +125,7 @@ class Policy:
         name = self._trained.run.config.algorithm
         return OmrlError(f"{name} infers a task from all rows at once, having no evidence of its own: adapt again.")
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
         folder = str(self._trained.run.folder)
         raise OmrlError(
             f"A policy is not pickled: send the rows, and call omrl.load({folder!r}).adapt(rows) there, or omrl export."
@@ -133,12 +133,12 @@ class Policy:
 
 
 def read_context(
-    transitions: Any,
+    transitions: Transitions,
     obs_dim: int,
     act_dim: int,
     columns: Columns | None = None,
     choices: Sequence[Choice] | None = None,
-) -> dict[str, np.ndarray[Any, Any]]:
+) -> dict[str, NDArray[np.float32]]:
     """Arrays of a context from a dict of arrays or a list of (s, a, r, s'), checked; s, a and s' also by name."""
     if isinstance(transitions, Mapping):
         missing = [name for name in CONTEXT if name not in transitions]
@@ -165,7 +165,7 @@ def read_context(
     return arrays
 
 
-def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ...]) -> NDArray[np.float32]:
     """Finite float32 numbers of the right shape."""
     array = floats(values, name)
     if array.size == 0:

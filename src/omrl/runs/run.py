@@ -57,7 +57,7 @@ from omrl.runs.records import (
 from omrl.schema import conform
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
-from omrl.words import counted
+from omrl.words import quantity
 
 # The two lines of `latest`.
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
@@ -89,7 +89,7 @@ class Run:
         """Rows of metrics."""
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, Any]) -> Run:
+    def create(cls, folder: Path, config: RunConfig, defaults: Mapping[str, object]) -> Run:
         """A new run, or the one that is there if it was made with the same config.
 
         A run that was begun when a hyperparameter did not exist yet has the value of `defaults`.
@@ -98,6 +98,8 @@ class Run:
             run = cls.open(folder)
             if differences := run.config.differences(config, defaults):
                 raise OmrlError(f"{folder} holds another run: {differences}; choose another --out, or use --force.")
+            # Copies of a run that had not saved itself yet may lack it: not all of them carry empty folders.
+            (folder / "checkpoints").mkdir(exist_ok=True)
             return run
         folders.claim(folder, RUN)
         (folder / "checkpoints").mkdir(exist_ok=True)
@@ -168,7 +170,7 @@ class Run:
         return read_logged(self.folder / "logged.csv")
 
     @property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """What it was made with."""
         return self._json("environment.json", Environment)
 
@@ -178,7 +180,7 @@ class Run:
         found: dict[str, float] = self._json("timings.json", Timings).get("seconds", {})
         return found
 
-    def summary(self, name: str = "scores") -> dict[str, Any]:
+    def summary(self, name: str = "scores") -> dict[str, object]:
         """What a test found, by the name of its rows' file; nothing where there was none."""
         return self._json(f"{name}.json", Selected if name == "selected" else Summary)
 
@@ -226,7 +228,7 @@ class Run:
         return notes["step"], state
 
     def note_scores(
-        self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]], found: Mapping[str, Any]
+        self, name: str, header: Sequence[str], rows: Sequence[Sequence[object]], found: Mapping[str, object]
     ) -> None:
         """What a test found: its rows, and what they sum up to."""
         path = self.folder / f"{name}.csv"
@@ -292,8 +294,8 @@ class Run:
             self._metrics_there = len(rows)
         if lost := max(self._saved_metrics() - self._metrics_there, 0):
             print(
-                f"warning: {path} has lost {counted(lost, 'row')} of the updates up to {step:,}; training goes on from "
-                "its checkpoint, and does not make them again.",
+                f"warning: {path} has lost {quantity(lost, 'row')} of the updates up to {step:,}; training goes on "
+                "from its checkpoint, and does not make them again.",
                 file=sys.stderr,
             )
 
@@ -316,7 +318,7 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, object]:
     """What a run was made with."""
     return {
         "python": platform.python_version(),

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from omrl.commands.select import Select
 from omrl.selecting.choosing import SELECTED, Choice, select
-from omrl.words import counted
+from omrl.words import quantity
 
 
 def run(args: Select) -> None:
@@ -21,7 +21,7 @@ def run(args: Select) -> None:
         print(json.dumps([{**asdict(one), "run": str(one.run)} for one in found], indent=2))
         return
     about = found[0].findings
-    tasks, rows = counted(about.tasks, f"{found[0].split} task"), counted(found[0].context, "row")
+    tasks, rows = quantity(about.tasks, f"{found[0].split} task"), quantity(found[0].context, "row")
     title = f"{tasks}, each known by {rows} of its own log; the logger's return is {about.logger:z.2f}"
     table = Table("run", "verdict", "return beyond the logger's", "by fitted Q", "far", "action error", title=title)
     for one in found:

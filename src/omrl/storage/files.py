@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from omrl.errors import OmrlError
@@ -33,13 +34,13 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, object]) -> None:
     """Write readable JSON atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """A JSON object."""
     value = _json(path)
     if not isinstance(value, dict):
@@ -47,7 +48,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_json_list(path: Path) -> list[dict[str, Any]]:
+def read_json_list(path: Path) -> list[dict[str, object]]:
     """A list of JSON objects."""
     value = _json(path)
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
@@ -75,7 +76,7 @@ def harmless(cell: object) -> str:
     return f"'{text}" if begins and not re.fullmatch(r"[-+][\d.,eE%\[\] +-]*", text) else text
 
 
-def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
     """Write a CSV file atomically."""
     with replacing(path) as temporary, temporary.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
@@ -120,7 +121,7 @@ def read_text(path: Path, appended: bool = False) -> str:
 
 
 def write_tensors(
-    path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], metadata: Mapping[str, str] | None = None
+    path: Path, arrays: Mapping[str, NDArray[np.generic]], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write a safetensors file atomically."""
     # Not safetensors' own `save_file`: it hides a full disk behind an error of its own, and its files are private.

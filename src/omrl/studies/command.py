@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +10,7 @@ from rich.table import Table
 from omrl.commands.study import PaperRun, StudyRun
 from omrl.evaluation.stats import Estimate
 from omrl.studies.execute import execute
+from omrl.studies.judging import Results
 from omrl.studies.tabulating import found
 from omrl.units.place import stored
 
@@ -21,7 +21,7 @@ def run(args: PaperRun | StudyRun) -> None:
         print_results(results, stored(args.out, args.storage) / results["experiment"])
 
 
-def print_results(results: dict[str, Any], folder: Path) -> None:
+def print_results(results: Results, folder: Path) -> None:
     """Returns, verdicts, and where to look."""
     console = Console()
     table = Table("data", "row", "mean return [95 %]", title=results["title"])

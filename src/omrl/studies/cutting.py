@@ -31,7 +31,7 @@ from omrl.units.unit import PLAN, Plan, Read, Unit, Work
 BOARD = folders.Kind("progress of a study", PLAN, (PLAN, PROGRESS, PAGE, "logs/*.log"))
 # Bytes of a process that has omrl and torch loaded, and how often the rows of its data lie in memory; measured, see
 # docs/scale.md.
-PROCESS_BYTES, COPIES = 700 * 2**20, 3
+PROCESS_BYTES, COPIES = 500 * 2**20, 3
 # Shares of what a study says of the time around a run.
 TEST_SHARE, DRAW_SHARE, DATA_SHARE = 0.2, 1.0, 0.5
 
@@ -60,13 +60,13 @@ class Cut:
         around: float,
         places: Places,
         means: Means,
-        options: Mapping[str, Any],
-        half: bool,
+        options: Mapping[str, object],
+        bfloat16: bool,
         alone: bool,
     ) -> None:
         """`options` are what an experiment is drawn with: command and trust."""
         self._planned, self._scale, self._around = planned, scale, around
-        self._places, self._means, self._options, self._half, self._alone = places, means, options, half, alone
+        self._places, self._means, self._options, self._bfloat16, self._alone = places, means, options, bfloat16, alone
         self._runs: dict[Job, Path] = {}
         self._jobs: dict[str, Job] = {}
         self._sources: dict[str, Source] = {}
@@ -203,7 +203,9 @@ class Cut:
         return Read(str(self._data(source)), self._make(source, None) if again else None)
 
     def _resolved(self, job: Job) -> tuple[Train, Any]:
-        return running.resolve(job, self._data(job.source), self._places.out / "runs", self._means.device, self._half)
+        return running.resolve(
+            job, self._data(job.source), self._places.out / "runs", self._means.device, self._bfloat16
+        )
 
     def _train(self, unit: Unit) -> Work | None:
         job, first, count = self._parts.get(unit.name) or (self._jobs[unit.name], 0, 0)

@@ -31,7 +31,7 @@ from omrl.studies import RESULTS, running
 from omrl.studies import tabulating as tables
 from omrl.studies.cutting import BOARD, Cut, Places
 from omrl.studies.definitions import Experiment, read_study
-from omrl.studies.judging import Outcome, Scored, judge, of_returns, q_growth, way
+from omrl.studies.judging import Outcome, Results, Scored, judge, of_returns, q_growth, way
 from omrl.studies.planning import Cell, Job, plan
 from omrl.units.board import Board
 from omrl.units.local import Inline
@@ -43,7 +43,7 @@ CURVES = ("return", "q")
 OF_A_SUMMARY = ("seeds", "stopped", "tasks", "updates", "random", "expert")
 
 
-def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
+def execute(args: PaperRun | StudyRun) -> list[Results]:
     """Do what is missing, then write everything; returns what the results.json of each experiment says.
 
     Runs of all experiments come first, each once: experiments share many.
@@ -71,13 +71,21 @@ def execute(args: PaperRun | StudyRun) -> list[dict[str, Any]]:
         alone = isinstance(doing, Inline)
         means = given(doing, args.on, args.at_once, args.threads, args.device)
         cut = Cut(
-            planned, (args.scale, scale), study.around.get(args.scale, 0.0), places, means, options, args.half, alone
+            planned,
+            (args.scale, scale),
+            study.around.get(args.scale, 0.0),
+            places,
+            means,
+            options,
+            args.bfloat16,
+            alone,
         )
         title = f"{command.removeprefix('omrl ').removesuffix(' run')} {args.name}, {args.scale} scale"
         with Board(title, cut.units, places.progress, cut.links, alone).shown() as board:
             ended = run_all(cut.units, cut.prepare, doing, board, cut.split)
     whole = [experiment for experiment in chosen if ended[f"draw {experiment.name}"].status == "done"]
-    results = [read_json(places.out / experiment.name / RESULTS.key) for experiment in whole]
+    read: Any = [read_json(places.out / experiment.name / RESULTS.key) for experiment in whole]
+    results: list[Results] = read
     raise_failures(cut.units, ended)
     return results
 
@@ -89,8 +97,8 @@ def _with_whole_paths(experiment: Experiment) -> Experiment:
 
 
 def draw_unit(
-    experiment: Mapping[str, Any],
-    cells: Sequence[tuple[int, int, Mapping[str, Any]]],
+    experiment: Mapping[str, object],
+    cells: Sequence[tuple[int, int, Mapping[str, object]]],
     runs: Sequence[str],
     scale: str,
     out: str,

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from omrl.evaluation import stats
+from omrl.evaluation.summaries import Interval, Summary
 from omrl.families import FAMILIES
 from omrl.reporting.gather import RunFacts
 from omrl.runs.records import Curve
@@ -52,7 +53,7 @@ class Outcome:
     cell: Cell
     run: Path
     facts: RunFacts
-    summary: dict[str, Any]
+    summary: Summary
     """What the test in test tasks found."""
     tasks: tuple[str, ...]
     returns: Array | None
@@ -91,17 +92,73 @@ def q_growth(curve: Curve) -> Array:
     return growth
 
 
-def way(about: Mapping[str, Any]) -> float | None:
+def way(about: Mapping[str, object]) -> float | None:
     """From the return of the untrained policy to that of the expert data, where a summary or a row knows both."""
     random, expert = about.get("random"), about.get("expert")
-    return None if random is None or expert is None else float(expert - random)
+    return float(expert - random) if isinstance(random, int | float) and isinstance(expert, int | float) else None
 
 
-def of_returns(scores: Array, about: Mapping[str, Any]) -> dict[str, Any]:
+class OfReturns(TypedDict):
+    """What a row says of its returns."""
+
+    mean: Interval
+    iqm: float
+    normalised: float | None
+
+
+class Comparison(TypedDict):
+    """A difference of two rows, and the verdict on it."""
+
+    data: str
+    better: str
+    worse: str
+    difference: Interval
+    zone: float | None
+    verdict: str
+    detectable: float | None
+
+
+class Judged(TypedDict):
+    """A claim with its comparisons."""
+
+    claim: str
+    whose: str
+    metric: str
+    verdict: str
+    comparisons: list[Comparison]
+
+
+class Results(TypedDict):
+    """What an experiment's results.json says."""
+
+    experiment: str
+    paper: str
+    title: str
+    scale: str
+    note: str
+    rows: list[dict[str, Any]]
+    claims: list[Judged]
+    figures: list[str]
+    tables: list[str]
+
+
+class AcrossFamilies(TypedDict):
+    """The sentence on all families, and what was found in each."""
+
+    claim: str
+    verdict: str
+    families: dict[str, str | None]
+
+
+def of_returns(scores: Array, about: Mapping[str, object]) -> OfReturns:
     """What a row says of its returns [seeds, tasks] on test tasks: it follows from them and the data's own returns."""
     mean = stats.mean(scores, new_tasks=True).interval()
-    normalised = stats.normalised(mean.value, about["random"], about["expert"]) if way(about) else None
-    return {"mean": vars(mean), "iqm": stats.iqm(scores), "normalised": normalised}
+    random, expert = about.get("random"), about.get("expert")
+    normalised = None
+    if isinstance(random, int | float) and isinstance(expert, int | float) and random != expert:
+        normalised = stats.normalised(mean.value, random, expert)
+    interval: Any = vars(mean)
+    return {"mean": interval, "iqm": stats.iqm(scores), "normalised": normalised}
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -150,12 +207,12 @@ def almost_all(found: Sequence[str]) -> str:
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
-def judge(claims: Sequence[Claim], rows: Sequence[Scored]) -> list[dict[str, Any]]:
+def judge(claims: Sequence[Claim], rows: Sequence[Scored]) -> list[Judged]:
     """Every claim with its comparisons, as JSON."""
     return [_judged(claim, rows) for claim in claims]
 
 
-def _judged(claim: Claim, rows: Sequence[Scored]) -> dict[str, Any]:
+def _judged(claim: Claim, rows: Sequence[Scored]) -> Judged:
     meant = [
         row for row in rows if claim.split in (None, row.data.split) and (not claim.on or row.data.title in claim.on)
     ]
@@ -173,7 +230,7 @@ def _judged(claim: Claim, rows: Sequence[Scored]) -> dict[str, Any]:
         for ours, theirs in pairs
     ]
     zones = [_zone(claim.metric, ours) for ours, _ in pairs]
-    comparisons = [
+    comparisons: Any = [
         {
             "data": ours.title,
             "better": ours.label,
@@ -188,8 +245,13 @@ def _judged(claim: Claim, rows: Sequence[Scored]) -> dict[str, Any]:
         )
     ]
     whole = together(str(one["verdict"]) for one in comparisons)
-    about = {"claim": claim.text, "whose": claim.whose, "metric": claim.metric}
-    return {**about, "verdict": whole, "comparisons": comparisons}
+    return {
+        "claim": claim.text,
+        "whose": claim.whose,
+        "metric": claim.metric,
+        "verdict": whole,
+        "comparisons": comparisons,
+    }
 
 
 def _zone(metric: str, row: Scored) -> float | None:
@@ -198,7 +260,7 @@ def _zone(metric: str, row: Scored) -> float | None:
     return None if row.way is None else ZONES[metric] * abs(row.way)
 
 
-def across_families(published: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def across_families(published: Iterable[Results]) -> AcrossFamilies:
     """The paper's sentence on all families, from the results of their comparisons; what was not run is undecided."""
     own = {results["experiment"]: results["claims"] for results in published}
     found = {}

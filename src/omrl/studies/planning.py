@@ -54,10 +54,11 @@ class Job:
     eval_every: int | None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Job:
+    def of(cls, values: Mapping[str, object]) -> Job:
         """From JSON."""
-        source, changes = Source(**values["source"]), _frozen(dict(values["changes"]))
-        return cls(**{**values, "source": source, "changes": changes})
+        said: dict[str, Any] = dict(values)
+        source, changes = Source(**said["source"]), _frozen(dict(said["changes"]))
+        return cls(**{**said, "source": source, "changes": changes})
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _job(data: Data, row: Row, scale: Scale, seeds: int) -> Job:
     # Another family stands for this one: its own preset gives what belongs to it, such as the scale of its rewards, and
     # the preset of the family that it stands for everything that the experiment is about.
     stand_in = scale.families[get_family(data.family).varies]
-    preset = read_preset(row.algorithm, row.preset, data.family)
+    preset: dict[str, Any] = read_preset(row.algorithm, row.preset, data.family)
     own = {name: value for name, value in preset.items() if name not in OF_THE_RUN}
     changes = {**own, **row.changes, **about(row.algorithm, "small")}
     source = Source(stand_in, tasks=scale.tasks, episodes=scale.episodes, action_std=data.action_std)
@@ -144,7 +145,7 @@ def minutes(all_jobs: Iterable[Job], scale: str, around: float) -> float:
     """About how long runs take, one after the other: on one H200 at full scale, on two cores at small scale."""
     total = 0.0
     for job in all_jobs:
-        cost = about(job.algorithm, "cost").get(scale, UNKNOWN_COST)
+        cost: Any = about(job.algorithm, "cost").get(scale, UNKNOWN_COST)
         milliseconds = updates(job) * (cost["first"] + cost["further"] * (job.seeds - 1))
         if "stage" in cost:
             values = {**_preset(job), **dict(job.changes)}

@@ -23,6 +23,7 @@ from omrl.commands.train import Train
 from omrl.data import MetaDataset
 from omrl.data.manifest import MANIFEST
 from omrl.errors import OmrlError
+from omrl.evaluation.summaries import Summary, as_summary
 from omrl.evaluation.testing import evaluate, file_name
 from omrl.families import get_family
 from omrl.learning import starting, training
@@ -91,7 +92,7 @@ def _split_names(family: str, split: str) -> dict[str, tuple[str, ...]]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -> tuple[Train, MetaConfig]:
+def resolve(job: Job, data: Path, runs: Path, device: str, bfloat16: bool = False) -> tuple[Train, MetaConfig]:
     """What `omrl train` would be told: all arguments, the folder among them, and all hyperparameters."""
     start, hyperparameters = starting.starting_point(Train(job.algorithm, data, runs, preset=job.preset))
     steps = job.steps or start.steps
@@ -105,7 +106,9 @@ def resolve(job: Job, data: Path, runs: Path, device: str, half: bool = False) -
         save_every=min(start.save_every, max(steps // SAVES, 1)),
         device=device,
     )
-    hyperparameters = changed(hyperparameters, {**dict(job.changes), **({"half": True} if half else {})}, job.algorithm)
+    hyperparameters = changed(
+        hyperparameters, {**dict(job.changes), **({"bfloat16": True} if bfloat16 else {})}, job.algorithm
+    )
     dataset = MetaDataset.open(data)
     config = asdict(training.run_config(args, hyperparameters, dataset))
     # Where the data lies, whether it fits into memory and how a CPU computes decide nothing; what is in it does.
@@ -141,8 +144,8 @@ def train(args: Train, hyperparameters: MetaConfig) -> None:
 
 
 def tested(
-    run: Path, updates: int, device: str, trust: Collection[str] = (), **options: Any
-) -> tuple[dict[str, Any], Path]:
+    run: Path, updates: int, device: str, trust: Collection[str] = (), **options: object
+) -> tuple[Summary, Path]:
     """What `omrl evaluate` says of a run, kept beside its raw rows: both, the latter by their path."""
     kept, raw, options = kept_test(run, updates, **options)
     if kept is not None:
@@ -151,29 +154,31 @@ def tested(
     return evaluate(run, device=device, trust=tuple(trust), **options), raw
 
 
-def kept_test(run: Path, updates: int, **options: Any) -> tuple[dict[str, Any] | None, Path, dict[str, Any]]:
+def kept_test(run: Path, updates: int, **options: object) -> tuple[Summary | None, Path, dict[str, object]]:
     """What a test found, if it was made; where its raw rows are, and how it is asked for."""
     if Run.open(run).config.family is None:
         options["protocol"] = "logged"  # there is no simulator
-    raw = run / file_name(Evaluate(run, **options))
+    given: dict[str, Any] = options
+    raw = run / file_name(Evaluate(run, **given))
     there = raw.is_file() and not Run.open(run).scores_changed(raw.stem)
     kept = Run.open(run).summary(raw.stem) if there else {}
     whole = kept.get("updates") == updates and kept.keys() >= NEEDED
-    return (kept if whole else None), raw, options
+    return (as_summary(kept) if whole else None), raw, options
 
 
 # -- units -------------------------------------------------------------------------------------------------------------
 
 
-def data_unit(source: Mapping[str, Any], folder: str, policies: str | None, device: str) -> None:
+def data_unit(source: Mapping[str, object], folder: str, policies: str | None, device: str) -> None:
     """Make a meta-dataset."""
-    make_data(Source(**source), Path(folder), Path(policies) if policies else None, device)
+    said: dict[str, Any] = dict(source)
+    make_data(Source(**said), Path(folder), Path(policies) if policies else None, device)
 
 
-def train_unit(train_args: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> None:
+def train_unit(train_args: Mapping[str, object], hyperparameters: Mapping[str, object]) -> None:
     """Train a population."""
-    paths = {name: Path(train_args[name]) for name in ("data", "out")}
-    args = Train(**{**train_args, **paths})
+    said: dict[str, Any] = dict(train_args)
+    args = Train(**{**said, **{name: Path(said[name]) for name in ("data", "out")}})
     train(args, read(get_algorithm(args.algorithm).Config, hyperparameters, args.out))
 
 
@@ -182,6 +187,6 @@ def join_unit(parts: Sequence[str], out: str) -> None:
     join([Path(part) for part in parts], Path(out))
 
 
-def test_unit(run: str, device: str, trust: Sequence[str], options: Mapping[str, Any]) -> None:
+def test_unit(run: str, device: str, trust: Sequence[str], options: Mapping[str, object]) -> None:
     """Test a run by a protocol."""
     tested(Path(run), Run.open(Path(run)).step, device, trust, **options)

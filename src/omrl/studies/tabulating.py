@@ -10,6 +10,7 @@ import numpy as np
 from omrl.evaluation.stats import Estimate
 from omrl.reporting.tables import NONE, Table
 from omrl.studies.definitions import Experiment
+from omrl.studies.judging import Comparison
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -85,10 +86,15 @@ def claims(judged: Rows) -> Table:
     return Table("claims", (*names, "claim as a whole"), tuple(lines), words=(0, 1, 2, 3, 4, 6, 8))
 
 
-def found(comparison: Mapping[str, Any]) -> str:
+def found(comparison: Comparison) -> str:
     """A difference with its interval; metrics between 0 and 1 need more digits than returns."""
-    low, value, high = (comparison["difference"][key] for key in ("low", "value", "high"))
-    return f"{value:z.3g} [{low:z.3g}, {high:z.3g}]" if low is not None else f"{value:z.3g} [no interval]"
+    low, value, high = (
+        comparison["difference"]["low"],
+        comparison["difference"]["value"],
+        comparison["difference"]["high"],
+    )
+    known = low is not None and high is not None
+    return f"{value:z.3g} [{low:z.3g}, {high:z.3g}]" if known else f"{value:z.3g} [no interval]"
 
 
 def _mean(values: Sequence[float] | None, digits: int = 3) -> str:

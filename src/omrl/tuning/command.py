@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import cast
 
 from rich.console import Console
 from rich.table import Table
@@ -11,25 +12,55 @@ from rich.table import Table
 from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
 from omrl.tuning.rows import chosen_rows
-from omrl.tuning.trying import keep, measure
+from omrl.tuning.trying import Tried, best_of, keep
+from omrl.units.board import Board
+from omrl.units.local import Inline
+from omrl.units.place import executor, given
+from omrl.units.schedule import Event, raise_failures, run_all
+from omrl.units.unit import Read, Unit, Work
 
 
 def run(args: Tune) -> None:
     """The command."""
-    for name in ("steps", "seeds", "episodes"):
-        if getattr(args, name) < 1:
-            raise OmrlError(f"--{name} must be at least 1, not {getattr(args, name)}.")
-    table = Table("row", "trial", "score", "normalised", "beside the logger")
-    for row in chosen_rows(args):
-        found = measure(args, row)
-        keep(args.out, found)
-        for one in found:
+    for name, least in (("steps", 1), ("seeds", 1), ("episodes", 1), ("rungs", 0)):
+        if getattr(args, name) < least:
+            raise OmrlError(f"--{name} must be at least {least}, not {getattr(args, name)}.")
+    if args.steps < 2**args.rungs:
+        raise OmrlError(f"--rungs {args.rungs} halves {args.steps} updates more often than they can be.")
+    rows = {f"tune {row.label}": row for row in chosen_rows(args)}
+    found: dict[str, list[Tried]] = {}
+    with executor(args.on, args.at_once) as doing:
+        means = given(doing, args.on, args.at_once, args.threads, args.device)
+        units = [Unit(name, "tune", row.label, (), means.threads, means.gpu) for name, row in rows.items()]
+        paths = {name: str(getattr(args, name).absolute()) for name in ("data", "out")}
+        told = {**asdict(args), **paths, "file": str(args.file), "device": means.device}
+
+        def prepare(unit: Unit) -> Work:
+            return Work("tune", {"args": told, "row": asdict(rows[unit.name])}, (Read(paths["data"]),))
+
+        class Keeping(Board):
+            """Every row is kept as soon as it is measured."""
+
+            def told(self, event: Event) -> None:
+                super().told(event)
+                if event.outcome is not None and event.outcome.status == "done":
+                    found[event.unit] = cast(list[Tried], event.outcome.result)
+                    keep(args.out, found[event.unit])
+
+        with Keeping(f"tune {args.file}", units, alone=isinstance(doing, Inline)).shown() as board:
+            ended = run_all(units, prepare, doing, board)
+    table = Table("row", "trial", "updates", "score", "normalised", "beside the logger")
+    for name, row in rows.items():
+        for one in found.get(name, ()):
+            cells = (shown(one["trial"]), f"{one['updates']:,}", f"{one['return']:.2f}", _normalised(one))
+            table.add_row(row.label, *cells, one["verdict"] or "")
+        if name in found:
+            best = best_of(found[name])
             table.add_row(
-                row.label, shown(one["trial"]), f"{one['return']:.2f}", _normalised(one), one["verdict"] or ""
+                row.label, f"best of {len(found[name])}: {shown(best['trial'])}", "", "", "", "", style="bold"
             )
-        best = max(found, key=lambda one: one["return"])
-        table.add_row(row.label, f"best of {len(found)}: {shown(best['trial'])}", "", "", "", style="bold")
     Console(width=140).print(table)
+    raise_failures(units, ended)
 
 
 def shown(trial: Mapping[str, float]) -> str:
@@ -37,5 +68,5 @@ def shown(trial: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in trial.items())
 
 
-def _normalised(one: Mapping[str, Any]) -> str:
+def _normalised(one: Tried) -> str:
     return "" if one["normalised"] is None else f"{one['normalised']:.3f}"

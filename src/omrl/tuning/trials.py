@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.algorithm import Algorithm, MetaConfig
+from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Stage
 from omrl.learning.engine import Batch, Info, Loss, Mode, Params, Population
 from omrl.runs.model import population_of
 from omrl.schema import with_values
@@ -25,13 +25,13 @@ class Trials(Algorithm[MetaConfig]):
     find them as they find its weights.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], tried: Sequence[str]) -> None:
+    def __init__(self, algorithm: Algorithm[MetaConfig], tried: Sequence[str]) -> None:
         super().__init__(algorithm.nets, algorithm.config)
         self.algorithm, self.tried = algorithm, tried
         self.targets, self.plain_descent = algorithm.targets, algorithm.plain_descent
         self.has_values, self.discrete_actions = algorithm.has_values, algorithm.discrete_actions
 
-    def told(self, params: Params) -> Algorithm[Any]:
+    def told(self, params: Params) -> Algorithm[MetaConfig]:
         """The algorithm with the values that a learner's parameters hold."""
         own = {name: params[PREFIX + name].detach() for name in self.tried}
         return _with_config(self.algorithm, with_values(self.algorithm.config, own))
@@ -47,7 +47,7 @@ class Trials(Algorithm[MetaConfig]):
         return self.algorithm.tau
 
     @property
-    def batch_spec(self) -> Any:
+    def batch_spec(self) -> BatchSpec:
         """The same for all."""
         return self.algorithm.batch_spec
 
@@ -73,7 +73,7 @@ class Trials(Algorithm[MetaConfig]):
         """With the learner's own values."""
         return self.told(params).loss(params, targets, batch, noise)
 
-    def stages(self, varies: str) -> Sequence[Any]:
+    def stages(self, varies: str) -> Sequence[Stage]:
         """Those of all trials: what is tried is no part of them."""
         return self.algorithm.stages(varies)
 
@@ -99,19 +99,28 @@ def together(configs: Sequence[MetaConfig]) -> list[list[int]]:
     return list(groups.values())
 
 
+def differing(configs: Sequence[MetaConfig]) -> list[str]:
+    """Names of the hyperparameters that are not the same in all."""
+    values = [asdict(config) for config in configs]
+    return sorted(name for name in values[0] if len({one[name] for one in values}) > 1)
+
+
 def populate_trials(
-    kind: type[Algorithm[Any]],
+    kind: type[Algorithm[MetaConfig]],
     obs_dim: int,
     act_dim: int,
     configs: Sequence[MetaConfig],
     seeds: Sequence[int],
     device: str,
     mode: Mode | None = None,
-) -> tuple[Algorithm[Any], Population]:
-    """One learner per config and seed, in pairs; the configs have to fit together."""
+    tried: Sequence[str] | None = None,
+) -> tuple[Algorithm[MetaConfig], Population]:
+    """One learner per config and seed, in pairs; the configs have to fit together.
+
+    `tried` are the names of what each learner has its own of, where these configs are a part of more.
+    """
     assert len(together(configs)) == 1, "trials that differ in more than decimal numbers need populations of their own"
-    first = asdict(configs[0])
-    tried = sorted(name for name in first if len({asdict(config)[name] for config in configs}) > 1)
+    tried = differing(configs) if tried is None else tried
     learners: list[nn.Module] = []
     for config, seed in zip(configs, seeds, strict=True):
         module: nn.Module = kind.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed))
@@ -127,7 +136,7 @@ def populate_trials(
     return trials, population
 
 
-def _with_config(algorithm: Algorithm[Any], config: MetaConfig) -> Algorithm[Any]:
+def _with_config(algorithm: Algorithm[MetaConfig], config: MetaConfig) -> Algorithm[MetaConfig]:
     other = copy.copy(algorithm)
     other.config = config
     return other

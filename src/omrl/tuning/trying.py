@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from torch import Tensor
 
 from omrl.algorithms import get_algorithm
+from omrl.algorithms.algorithm import MetaConfig
 from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
@@ -24,13 +25,33 @@ from omrl.learning import training
 from omrl.learning.devices import choose_device
 from omrl.learning.stages import learn_stages
 from omrl.learning.starting import starting_point
+from omrl.runs.joining import OF_LEARNERS
 from omrl.runs.run import Run
-from omrl.schema import changed
+from omrl.schema import changed, read
 from omrl.selecting.signals import Ground, look
 from omrl.selecting.verdict import Word, judge, sum_up
 from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import Row
-from omrl.tuning.trials import populate_trials, together
+from omrl.tuning.trials import differing, populate_trials, together
+
+Tried = TypedDict(
+    "Tried",
+    {
+        "family": str,
+        "row": str,
+        "algorithm": str,
+        "trial": dict[str, float],
+        "level": str | None,
+        "updates": int,
+        "seeds": int,
+        "held_out": int,
+        "return": float,
+        "normalised": float | None,
+        "verdict": Word | None,
+        "alive": bool,
+    },
+)
+"""A trial and what came of it."""
 
 
 @dataclass
@@ -43,19 +64,42 @@ class Shared:
     """What is fitted to the log, by which learners are judged without a simulator."""
 
 
-def measure(args: Tune, row: Row) -> list[dict[str, Any]]:
+def measure(args: Tune, row: Row) -> list[Tried]:
     """All trials of a row, and those beyond the edge if the best one lies there."""
     shared = Shared()
     found = try_out(args, row, row.trials, args.seeds, shared)
-    best = max(found, key=lambda one: one["return"])
-    further = row.beyond(best["trial"])
+    further = row.beyond(best_of(found)["trial"])
     if further:
         # As many learners as before: the program is compiled already.
-        found += try_out(args, row, further, max(1, len(row.trials) * args.seeds // len(further)), shared)
+        learners = max(1, len(row.trials) * args.seeds // len(further))
+        found += try_out(replace(args, rungs=0), row, further, learners, shared)
     return found
 
 
-def keep(path: Path, found: Sequence[Mapping[str, Any]]) -> None:
+def row_unit(args: Mapping[str, object], row: Mapping[str, object]) -> list[Tried]:
+    """The trials of a row, as a unit of work."""
+    told: dict[str, Any] = dict(args)
+    told |= {name: Path(told[name]) for name in ("file", "data", "out")}
+    told |= {name: tuple(told[name]) for name in ("rows", "trust")}
+    return measure(Tune(**told), read(Row, row, "a unit"))
+
+
+def best_of(found: Sequence[Tried]) -> Tried:
+    """The trial with the highest score, of those that were not dropped on the way."""
+    longest = max(one["updates"] for one in found)
+    return max((one for one in found if one["updates"] == longest), key=lambda one: _rank(one["return"]))
+
+
+def _rank(score: float) -> float:
+    return score if np.isfinite(score) else -np.inf
+
+
+def rung_steps(steps: int, rungs: int) -> list[int]:
+    """Updates after which half of the trials are dropped, and the last one, after which the best is chosen."""
+    return [steps // 2 ** (rungs - rung) for rung in range(rungs)] + [steps]
+
+
+def keep(path: Path, found: Sequence[Tried]) -> None:
     """Put the trials of a row into a file, in the place of earlier ones; those of other data and rows stay."""
 
     def place(one: Mapping[str, Any]) -> tuple[str, str]:
@@ -70,61 +114,75 @@ def keep(path: Path, found: Sequence[Mapping[str, Any]]) -> None:
         temporary.write_text("[\n" + ",\n".join(json.dumps(one) for one in kept) + "\n]\n")
 
 
-def try_out(
-    args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: int, shared: Shared
-) -> list[dict[str, Any]]:
+def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: int, shared: Shared) -> list[Tried]:
     """Some trials of a row, with so many learners each."""
     dataset, device = MetaDataset.open(args.data), choose_device(args.device)
     start, usual = starting_point(Train(row.algorithm, args.data, Path(), preset=row.preset))
-    usual = changed(usual, {**row.changes, "half": args.half}, row.algorithm)
+    usual = changed(usual, {**row.changes, "bfloat16": args.bfloat16}, row.algorithm)
     configs = [changed(usual, trial, row.algorithm) for trial in trials for _ in range(seeds)]
     names = dataset.split["train"]
     held = names[3::4] or names
     level = dataset.level(start.level or "mixed")
     view = level.select([name for name in names if name not in held] or names)
     judged, kind = level.select(held), get_algorithm(row.algorithm)
+    rows = view.to(device, max_rows=start.max_rows)
+    # Trials that differ in more than decimal numbers, such as the width of a network, are populations of their own.
+    groups = [Group(places, [configs[place] for place in places]) for places in together(configs)]
     scores: list[Any] = [None] * len(configs)
-    alive = [False] * len(configs)
+    alive, reached = [False] * len(configs), [0] * len(configs)
     verdicts: list[Word | None] = [None] * len(trials)
     if dataset.family is None and shared.ground is None:
         shared.ground = Ground(level.select(names), held)
-    rows = view.to(device, max_rows=start.max_rows)
-    # Trials that differ in more than decimal numbers, such as the width of a network, are populations of their own.
-    for places in together(configs):
-        own = [configs[place] for place in places]
-        train = replace(start, seeds=len(own), steps=args.steps)
-        with tempfile.TemporaryDirectory() as folder:
-            run = Run.create(Path(folder), training.run_config(train, own[0], dataset), {})
-            learner = training.Training(run, rows, device)
-            if stages := learner.algorithm.stages(dataset.manifest.varies):
-                if not shared.frozen:
-                    one = Run(run.folder, replace(run.config, seeds=1))
-                    shared.frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
-                learner.frozen = {
-                    name: value.expand(len(own), *value.shape[1:]) for name, value in shared.frozen.items()
-                }
-            shape = (dataset.observation_dim, dataset.action_dim)
-            learner.algorithm, learner.population = populate_trials(
-                kind, *shape, own, list(run.config.all_seeds()), device
-            )
-            learner.learn(1_000, args.steps)
-            for place, lives in zip(places, learner.population.alive.tolist(), strict=True):
-                alive[place] = lives
-            if shared.ground is None:
-                found = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
-                for place, own_scores in zip(places, found, strict=True):
-                    scores[place] = own_scores
+    kept = list(range(len(trials)))
+    before = 0
+    for until in rung_steps(args.steps, args.rungs):
+        for group in groups:
+            places = [place for place in group.places if place // seeds in kept]
+            if not places:
                 continue
-            for number in {place // seeds for place in places}:
-                those = [i for i, place in enumerate(places) if place // seeds == number]
-                signals = look(learner, shared.ground, CONTEXT_ROWS, learners=those)
-                verdicts[number] = judge(sum_up(signals)).word
-                for i, own_scores in zip(those, signals.gained.mean(0), strict=True):
-                    scores[places[i]] = own_scores
-    results = []
+            own = [configs[place] for place in places]
+            with tempfile.TemporaryDirectory() as folder:
+                train = replace(start, seeds=len(own), steps=until)
+                run = Run.create(Path(folder), training.run_config(train, own[0], dataset), {})
+                learner = training.Training(run, rows, device)
+                if stages := learner.algorithm.stages(dataset.manifest.varies):
+                    if not shared.frozen:
+                        one = Run(run.folder, replace(run.config, seeds=1))
+                        shared.frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
+                    learner.frozen = {
+                        name: value.expand(len(own), *value.shape[1:]) for name, value in shared.frozen.items()
+                    }
+                shape = (dataset.observation_dim, dataset.action_dim)
+                own_seeds = [train.seed + group.places.index(place) for place in places]
+                learner.algorithm, learner.population = populate_trials(
+                    kind, *shape, own, own_seeds, device, tried=group.tried
+                )
+                if before:
+                    learner.step = before
+                    learner.population.load_state(group.state_of(places))
+                learner.learn(1_000, until)
+                group.keep(places, learner.population.state())
+                for place, lives in zip(places, learner.population.alive.tolist(), strict=True):
+                    alive[place], reached[place] = lives, until
+                if shared.ground is None:
+                    found = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
+                    for place, own_scores in zip(places, found, strict=True):
+                        scores[place] = own_scores
+                    continue
+                for number in {place // seeds for place in places}:
+                    those = [i for i, place in enumerate(places) if place // seeds == number]
+                    signals = look(learner, shared.ground, CONTEXT_ROWS, learners=those)
+                    verdicts[number] = judge(sum_up(signals)).word
+                    for i, own_scores in zip(those, signals.gained.mean(0), strict=True):
+                        scores[places[i]] = own_scores
+        means = {trial: _rank(np.mean(scores[trial * seeds : (trial + 1) * seeds])) for trial in kept}
+        # The better half goes on; of equal ones, those that were named first.
+        kept = sorted(sorted(kept, key=lambda trial: -means[trial])[: (len(kept) + 1) // 2])
+        before = until
+    results: list[Tried] = []
     for i, trial in enumerate(trials):
         part = slice(i * seeds, (i + 1) * seeds)
-        about = summary(np.stack(scores[part]), judged, args.steps)
+        about = summary(np.stack(scores[part]), judged, reached[part.start])
         results.append(
             {
                 "family": dataset.family or args.data.name,
@@ -132,7 +190,7 @@ def try_out(
                 "algorithm": row.algorithm,
                 "trial": dict(trial),
                 "level": start.level,
-                "updates": args.steps,
+                "updates": reached[part.start],
                 "seeds": seeds,
                 "held_out": len(held),
                 "return": about["mean"]["value"],
@@ -142,3 +200,22 @@ def try_out(
             }
         )
     return results
+
+
+class Group:
+    """Learners of one shape, which are a population: what they have learnt so far."""
+
+    def __init__(self, places: Sequence[int], configs: Sequence[MetaConfig]) -> None:
+        self.places = places
+        self.tried = differing(configs)
+        self._state: dict[str, Tensor] = {}
+        self._kept: list[int] = []
+
+    def keep(self, places: Sequence[int], state: Mapping[str, Tensor]) -> None:
+        """What learners have learnt."""
+        self._kept, self._state = list(places), {name: value.clone() for name, value in state.items()}
+
+    def state_of(self, places: Sequence[int]) -> dict[str, Tensor]:
+        """What some of them have learnt; the stream of random numbers is that of all."""
+        rows = [self._kept.index(place) for place in places]
+        return {name: value[rows] if name in OF_LEARNERS else value for name, value in self._state.items()}

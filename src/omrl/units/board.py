@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -29,6 +29,18 @@ SCHEMA = 1
 # Seconds between two writings of the files.
 WRITE_SECONDS = 1.0
 STATES = ("running", "done", "failed", "waiting")
+
+
+class State(TypedDict):
+    """All that a board knows, as its file has it."""
+
+    schema: int
+    title: str
+    began: float
+    now: float
+    over: bool
+    nodes: dict[str, str]
+    units: dict[str, dict[str, Any]]
 
 
 class Board:
@@ -83,7 +95,7 @@ class Board:
             assert event.outcome is not None
             self._ended(own, event.outcome, event.node)
             return
-        own |= {"state": "running", "node": event.node, "text": event.text}
+        own |= {"state": "waiting" if event.what == "lost" else "running", "node": event.node, "text": event.text}
         if event.what == "begun":
             own["since"] = time.time()
             if self._alone:
@@ -129,7 +141,7 @@ class Board:
 
     # -- the files -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """All of it as JSON."""
         return {
             "schema": SCHEMA,
@@ -145,12 +157,12 @@ class Board:
         self._written = time.monotonic()
         if self._folder is not None:
             state = self.state()
-            write_json(self._folder / PROGRESS, state)
+            write_json(self._folder / PROGRESS, {**state})
             with replacing(self._folder / PAGE) as temporary:
                 temporary.write_text(page(state, self._links))
 
 
-def node_lines(state: Mapping[str, Any]) -> list[str]:
+def node_lines(state: State) -> list[str]:
     """A line for every node."""
     found = []
     for name, has in state["nodes"].items():
@@ -160,7 +172,7 @@ def node_lines(state: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def counts(state: Mapping[str, Any]) -> str:
+def counts(state: State) -> str:
     """How many units are in which state, in words."""
     found = Counter(one["state"] for one in state["units"].values())
     return ", ".join(f"{found[name]} {name}" for name in STATES if found[name])
@@ -168,7 +180,8 @@ def counts(state: Mapping[str, Any]) -> str:
 
 def print_status(folder: Path) -> None:
     """What the files of a board say."""
-    state = read_json(folder / PROGRESS)
+    read: Any = read_json(folder / PROGRESS)
+    state: State = read
     total = len(state["units"])
     ended = sum(one["state"] in ("done", "failed") for one in state["units"].values())
     print(f"{state['title']}: {ended} of {total} units ({counts(state)})")
@@ -185,7 +198,7 @@ def print_status(folder: Path) -> None:
     print(folder / PAGE)
 
 
-def page(state: Mapping[str, Any], links: Mapping[str, str]) -> str:
+def page(state: State, links: Mapping[str, str]) -> str:
     """The page; it loads itself again while there is more to come."""
     css = resources.files("omrl.reporting").joinpath("assets", "page.css").read_text(encoding="utf-8")
     total = len(state["units"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 import uuid
 from collections.abc import Mapping
@@ -23,10 +24,12 @@ from omrl.errors import OmrlError
 from omrl.units import transfer, worker
 from omrl.units.schedule import Event
 from omrl.units.unit import Outcome, Read, Unit, Work
+from omrl.words import quantity
 
 # Units that Ray is given for each core, so that no core waits for the driver.
 IN_FLIGHT = 4
 LOOK_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
 # Seconds between two questions which nodes there are.
 NODES_SECONDS = 5.0
 # Mail that was in the box when its unit ended has arrived by then.
@@ -75,6 +78,9 @@ class OnRay:
         quiet = {"log_to_driver": False, "logging_level": "error"}
         try:
             if address != "ray":
+                # Ray would try for minutes.
+                host, _, port = address.removeprefix("ray://").rpartition(":")
+                socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
                 ray.init(address=address, **quiet)
             elif os.environ.get("RAY_ADDRESS"):
                 ray.init(**quiet)
@@ -99,8 +105,8 @@ class OnRay:
         self._nodes = {node["NodeID"]: f"{node['NodeManagerAddress']} ({node['NodeID'][:6]})" for node in there}
         self._takes = {
             node["NodeID"]: ", ".join(
-                f"{node['Resources'][kind]:g} {word}"
-                for kind, word in (("CPU", "cores"), ("GPU", "GPUs"))
+                quantity(int(node["Resources"][kind]), word)
+                for kind, word in (("CPU", "core"), ("GPU", "GPU"))
                 if node["Resources"].get(kind)
             )
             for node in there
@@ -111,18 +117,20 @@ class OnRay:
         """Every node says what it has, before anything is done."""
         ask = ray.remote(max_retries=0, num_cpus=0)(worker.difference)
         asked = {
-            name: ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+            node: ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
                 self._versions, name
             )
             for node, name in self._nodes.items()
         }
         odd = []
-        for name, found in asked.items():
+        for node, found in asked.items():
             try:
                 odd.append(ray.get(found))
             except RayError as error:
-                reason = str(error).strip().splitlines()[-1]
-                odd.append(f"Node {name} cannot run omrl ({reason}).")
+                name = self._name(node)
+                self._look_at_nodes()
+                if node in self._nodes:  # else it has gone since
+                    odd.append(f"Node {name} cannot run omrl ({str(error).strip().splitlines()[-1].rstrip('.')}).")
         if any(odd):
             raise OmrlError(" ".join(sentence for sentence in odd if sentence))
 
@@ -255,7 +263,7 @@ class OnRay:
         if flight.received < outcome.sent:
             outcome = Outcome("lost", error="some of its files did not arrive", node=outcome.node)
         if outcome.status == "differs":
-            self._moved.add(outcome.result)
+            self._moved.add(str(outcome.result))
         return [*events, Event("ended", flight.unit.name, self._name(outcome.node), outcome=outcome)]
 
     def close(self) -> None:

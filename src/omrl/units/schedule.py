@@ -28,7 +28,7 @@ MOST_BUSY = 30
 class Event:
     """What an executor has to tell of a unit."""
 
-    what: Literal["begun", "said", "ended"]
+    what: Literal["begun", "said", "lost", "ended"]
     unit: str
     node: str = ""
     text: str = ""
@@ -194,7 +194,7 @@ def run_all(
             elif outcome.status == "busy" and _counted(busy, unit.name) <= MOST_BUSY:
                 heapq.heappush(later, (time.monotonic() + BUSY_SECONDS, unit.name))
             elif outcome.status == "lost":
-                watcher.told(Event("said", unit.name, event.node, "lost, and begun again from its last save"))
+                watcher.told(Event("lost", unit.name, event.node, "was lost, and goes on from its last save"))
                 if _counted(losses, unit.name) < MOST_LOSSES:
                     schedule.again(unit.name)
                 else:

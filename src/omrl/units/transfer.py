@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omrl.errors import OmrlError
 from omrl.storage.files import replacing
@@ -22,7 +21,7 @@ from omrl.storage.folders import LOCK
 # Files that name others: they are read before those, and sent after them.
 POINTERS = ("latest", "state.safetensors", "manifest.json", "policies.json", "results.json")
 # Files in which paths of the driver's are written.
-WITH_PATHS = (".json", ".html", ".log")
+WITH_PATHS = (".json", ".html", ".log", ".csv", ".md")
 
 
 def sha256(data: bytes) -> str:
@@ -66,7 +65,7 @@ class Places:
     pairs: Sequence[tuple[str, str]]
     """The driver's, and ours."""
 
-    def here(self, value: Any) -> Any:
+    def here(self, value: object) -> object:
         """JSON with the driver's paths as ours; those of longer names first, which may lie in others."""
         if isinstance(value, str):
             for there, here in sorted(self.pairs, key=lambda pair: -len(pair[0])):

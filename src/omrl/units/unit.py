@@ -18,7 +18,7 @@ from omrl.errors import OmrlError
 from omrl.storage.files import read_json, write_json
 from omrl.storage.folders import BeingWritten
 
-Json = Any
+Json = object
 """What JSON can say."""
 
 # Every kind of work by its function, which takes the arguments of a Work by name and returns JSON. It is imported where
@@ -81,8 +81,9 @@ class Work:
     @classmethod
     def of(cls, values: Mapping[str, Json]) -> Work:
         """From JSON."""
-        reads = tuple(Read(one["path"], cls.of(one["remake"]) if one["remake"] else None) for one in values["reads"])
-        return cls(**{**values, "reads": reads, "writes": tuple(values["writes"])})
+        said: dict[str, Any] = dict(values)
+        reads = tuple(Read(one["path"], cls.of(one["remake"]) if one["remake"] else None) for one in said["reads"])
+        return cls(**{**said, "reads": reads, "writes": tuple(said["writes"])})
 
 
 Status = Literal["done", "failed", "memory", "busy", "lost", "refused", "differs"]
@@ -193,7 +194,7 @@ class Plan:
         path = folder / PLAN
         if not path.is_file():
             return cls([])
-        values = read_json(path)
+        values: dict[str, Any] = read_json(path)
         try:
             if values["schema"] != PLAN_SCHEMA:
                 raise OmrlError(f"{path} has schema {values['schema']!r}; this version of omrl reads {PLAN_SCHEMA}.")

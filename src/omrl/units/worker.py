@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.actor import ActorHandle
 
 from omrl.units.local import last_line
 from omrl.units.transfer import Changes, Message, Places, digest, put, tree
@@ -64,7 +65,7 @@ class Mailbox:
         self._bytes = 0
         self._there = asyncio.Event()
 
-    async def put(self, *mail: Any) -> None:
+    async def put(self, *mail: object) -> None:
         """Unit, attempt, number and content of a message; it is there when this returns."""
         while self._bytes > MAILBOX_BYTES:
             await asyncio.sleep(0.05)
@@ -72,7 +73,7 @@ class Mailbox:
         self._bytes += _size(mail)
         self._there.set()
 
-    async def take(self) -> list[tuple[Any, ...]]:
+    async def take(self) -> list[tuple[object, ...]]:
         """All that came since; waits for some."""
         if not self._mail:
             self._there.clear()
@@ -93,11 +94,12 @@ def _size(mail: tuple[Any, ...]) -> int:
 class Sender(threading.Thread):
     """Sends what a unit writes and says, while it works."""
 
-    def __init__(self, task: Mapping[str, Any], node: str, mailbox: Any, log: str | None) -> None:
+    def __init__(self, task: Mapping[str, object], node: str, mailbox: ActorHandle, log: str | None) -> None:
         super().__init__(daemon=True)
         self._key, self._node, self._mailbox, self._log = (task["unit"], task["attempt"]), node, mailbox, log
         self._said = ""
         self._over, self._lock = threading.Event(), threading.Lock()
+        self.places = Places([])
         self.changes: Changes | None = None
         self.sent = 0
 
@@ -120,9 +122,14 @@ class Sender(threading.Thread):
                 return
             if self._log and not last and (line := last_line(Path(self._log))) and line != self._said:
                 self._said = line
-                self.send(line)
+                self.send(self.places.there(line.encode(), ".log").decode())
             if self.changes is not None:
                 self.changes.look(last, self.send)
+
+
+def _work_here(work: Work, places: Places) -> Work:
+    values: Any = places.here(asdict(work))
+    return Work.of(values)
 
 
 def scratch_of(node: str) -> Path:
@@ -130,7 +137,7 @@ def scratch_of(node: str) -> Path:
     return Path(tempfile.gettempdir(), f"omrl-{os.getuid()}", node[:16])
 
 
-def do(text: str, contents: Sequence[Any], mailbox: Any) -> str:
+def do(text: str, contents: Sequence[object], mailbox: ActorHandle) -> str:
     """Do a unit that a driver sent; `contents` are references to files, which are fetched where they are not here."""
     task = json.loads(text)
     node: str = ray.get_runtime_context().get_node_id()
@@ -176,10 +183,10 @@ def _in_scratch(
             put(target, data := ray.get(contents[place]), wanted)
             target.write_bytes(places.brought(data, target.name))
         Path(here).parent.mkdir(parents=True, exist_ok=True)
-    changes = Changes([Path(here) for _, here in written], places)
+    sender.places, changes = places, Changes([Path(here) for _, here in written], places)
     sender.changes = changes if work.streams else None
     sender.start()
-    outcome = perform(Work.of(places.here(asdict(work))), task["threads"])
+    outcome = perform(_work_here(work, places), task["threads"])
     sender.changes = changes
     sender.look(last=True)
     error, trace = (places.there(said.encode(), ".log").decode() for said in (outcome.error, outcome.trace))
@@ -227,7 +234,7 @@ def _remake(read: Mapping[str, Any], contents: Sequence[Any], new: Path, root: P
     new.parent.mkdir(parents=True)
     places = Places(pairs)
     log = str(new.parent.with_suffix(".log"))
-    outcome = perform(replace(Work.of(places.here(asdict(work))), log=log))
+    outcome = perform(replace(_work_here(work, places), log=log))
     if outcome.status != "done":
         raise RuntimeError(f"{read['path']} could not be made again: {outcome.error}\n{outcome.trace}")
 

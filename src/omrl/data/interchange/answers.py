@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from omrl.commands.data import Import
 from omrl.data.findings import FEW_VALUES
 from omrl.data.interchange.survey import Survey
-from omrl.data.manifest import Choices, Header, as_plain, make_header, parse_object
+from omrl.data.manifest import Choices, Header, as_object, make_header, parse_object
 from omrl.errors import OmrlError
 from omrl.families import Task, get_family
-from omrl.words import counted
+from omrl.words import quantity
 
 T = TypeVar("T")
 
@@ -26,8 +26,8 @@ def complete_header(
     observation_dim: int,
     action_dim: int,
     bounds: tuple[Sequence[float], Sequence[float]] | None = None,
-    columns: Mapping[str, Any] | None = None,
-    done: Mapping[str, Any] | None = None,
+    columns: Mapping[str, object] | None = None,
+    done: Mapping[str, object] | None = None,
     choices: Sequence[Choices] | None = None,
 ) -> Header:
     """The header of the dataset to write; `bounds` are those that the source itself knows.
@@ -41,7 +41,9 @@ def complete_header(
             ("an action", action_dim, family.act_dim),
         ):
             if found != wanted:
-                raise OmrlError(f"{args.src}: {what} has {counted(found, 'number')}, one of {family.name} has {wanted}")
+                raise OmrlError(
+                    f"{args.src}: {what} has {quantity(found, 'number')}, one of {family.name} has {wanted}"
+                )
         if args.varies not in (None, family.varies):
             raise OmrlError(f"in {family.name} the {family.varies} varies; leave out --varies {args.varies}")
         bounds = ([-1.0] * family.act_dim, [1.0] * family.act_dim)
@@ -68,7 +70,7 @@ def complete_header(
         split=_split(args, names),
         source={"imported_from": args.src.name, "format": args.format, **(done or {})},
         columns=columns,
-        discrete_actions=None if choices is None else [as_plain(c) for c in choices],
+        discrete_actions=None if choices is None else [as_object(c) for c in choices],
     )
 
 
@@ -136,9 +138,9 @@ def _shown(values: NDArray[Any] | None) -> str:
     return f"{len(some)} values ({listed})"
 
 
-def named_tasks(args: Import, names: Sequence[str], known: dict[str, Any] | None = None) -> list[Task]:
+def named_tasks(args: Import, names: Sequence[str], known: Mapping[str, object] | None = None) -> list[Task]:
     """The tasks with the parameters of `--task-params`, or else those that the source knows."""
-    params = dict(known or {})
+    params: dict[str, Any] = dict(known or {})
     if args.task_params is not None:
         try:
             text = args.task_params.read_bytes()

@@ -22,7 +22,7 @@ from omrl.data.interchange.tidying import Plan, Report, tidy, wide
 from omrl.data.manifest import Choices, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError
-from omrl.words import counted
+from omrl.words import quantity
 
 # Characters of a name, a time or a word.
 MAX_TEXT = 1_000
@@ -86,7 +86,7 @@ def _rows_by_task(values: Column, args: Import, column: str) -> dict[str, NDArra
                 f"{args.src}: column {column!r}, row {row}: the task is missing; "
                 "mend the file, or say --missing drop to leave such rows out"
             )
-        print(f"{counted(len(values) - len(known), 'row')} of no task were dropped (the first is row {row})")
+        print(f"{quantity(len(values) - len(known), 'row')} of no task were dropped (the first is row {row})")
     unique, start, inverse = np.unique(_task_names(values[known]), return_index=True, return_inverse=True)
     return {str(unique[i]): known[inverse == i] for i in np.argsort(start)}
 
@@ -144,7 +144,7 @@ def _plan(args: Import, columns: Columns, survey: Survey, choices: Sequence[Choi
     words = {name: tuple(sorted(survey.words.get(observed, ()))) for name, observed in survey.categories.items()}
     for name, found in words.items():
         if name in columns.observations:
-            print(f"{name} became {counted(len(found), 'number')}, one for each of {', '.join(found)}")
+            print(f"{name} became {quantity(len(found), 'number')}, one for each of {', '.join(found)}")
     labels = {name: c.labels for name, c in zip(columns.actions, choices or (), strict=False) if c.labels}
     return Plan(columns, args.missing, gap, args.episode_length, words, labels)
 
@@ -155,7 +155,7 @@ def _refuse_missing(args: Import, survey: Survey) -> None:
         places = ", ".join(f"{name} {gone.count:,} (first in {gone.first})" for name, gone in survey.missing.items())
         total = sum(gone.count for gone in survey.missing.values())
         raise OmrlError(
-            f"{args.src}: {counted(total, 'value')} {'is' if total == 1 else 'are'} missing: {places}; say "
+            f"{args.src}: {quantity(total, 'value')} {'is' if total == 1 else 'are'} missing: {places}; say "
             "--missing drop to end an episode before each, or --missing forward to carry the last value on"
         )
 

@@ -129,7 +129,7 @@ def _dataset(file: Any, name: str, path: Path) -> Any:
     return dataset
 
 
-def claimed(dataset: Any) -> int:
+def claimed(dataset: h5py.Dataset) -> int:
     """Bytes that an array takes in memory, or one chunk of it if that is more."""
     item = max(int(dataset.dtype.itemsize), 1)
     return item * max(int(dataset.size), math.prod(dataset.chunks or (1,)))

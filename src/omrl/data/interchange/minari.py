@@ -27,7 +27,7 @@ from omrl.data.interchange.answers import complete_header, named_tasks
 from omrl.data.interchange.apart import try_hdf5, write_apart
 from omrl.data.interchange.hdf5 import claimed
 from omrl.data.interchange.limits import Limit
-from omrl.data.manifest import Header, TaskEntry, Told, as_plain, entry_from_version_1, from_plain, json_copy
+from omrl.data.manifest import Header, TaskEntry, Told, as_object, as_plain, entry_from_version_1, from_plain, json_copy
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError, needs_extra
 from omrl.families import FAMILIES, Task, register
@@ -112,7 +112,7 @@ def _write_task(dataset: MetaDataset, position: int, dataset_id: str) -> None:
         ref_max_score=known["expert"] if scored else None,
         description=f"task {entry.name} of the meta-dataset {dataset_id.split('/')[1]}",
     )
-    about = {key: value for key, value in as_plain(manifest).items() if key != "tasks"}
+    about = {key: value for key, value in as_object(manifest).items() if key != "tasks"}
     about |= {"position": position, "of": len(manifest.tasks), "task": as_plain(entry)}
     written.storage.update_metadata({KEY: about})
     per_episode = [name for name in ("episode", "policy_step") if name in rows]

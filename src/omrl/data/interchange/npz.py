@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], int]]:
     return headers
 
 
-def read_header(file: Any, size: int, where: str) -> tuple[tuple[int, ...], int]:
+def read_header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], int]:
     """Shape and bytes that an .npy file of that size claims, refused if it cannot hold them."""
     shape, dtype = shape_and_type(file)
     if dtype.hasobject:
@@ -60,7 +60,7 @@ def read_header(file: Any, size: int, where: str) -> tuple[tuple[int, ...], int]
     return shape, claimed
 
 
-def shape_and_type(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def shape_and_type(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     """What an .npy file says first; a ValueError if it says nothing that makes sense."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

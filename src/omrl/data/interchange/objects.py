@@ -66,7 +66,7 @@ _MARK = object()
 _MODULES = tuple(f"numpy.{core}.{part}" for core in ("core", "_core") for part in ("multiarray", "numeric"))
 
 
-def read_objects(path: Path, data: bytes) -> Any:
+def read_objects(path: Path, data: bytes) -> object:
     """What follows the header of an .npy file of objects; arrays of objects come as `ObjectArray`."""
     try:
         # From memory: a file that is asked for as much as it claims to hold takes that much first.

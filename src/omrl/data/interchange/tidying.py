@@ -20,7 +20,7 @@ from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.interchange import times
 from omrl.data.interchange.columns import WIDE, Columns
 from omrl.data.interchange.survey import Column, is_missing, words_of
-from omrl.words import counted
+from omrl.words import quantity
 
 # What can be carried on from one row to the next; a flag or a place in the order cannot.
 CARRIED = (*WIDE, "rewards", "rewards_dense", "policy_step")
@@ -60,7 +60,7 @@ class Report:
             lines.append(f"rows that were there twice were dropped: {self.twice:,}")
         if plan.gap is not None:
             where = f"; the longest, {times.duration(self.longest[0])}, {self.longest[1]}" if self.gaps else ""
-            lines.append(f"episodes were cut at {counted(self.gaps, 'gap')}{where}")
+            lines.append(f"episodes were cut at {quantity(self.gaps, 'gap')}{where}")
         if self.carried:
             lines.append(f"missing values were filled with the last one of their episode: {self.carried:,}")
         if self.holes:

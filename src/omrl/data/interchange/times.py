@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ _FINER = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def to_seconds(values: NDArray[Any], column: str, path: Path) -> NDArray[np.float64]:
+def to_seconds(values: NDArray[np.generic], column: str, path: Path) -> NDArray[np.float64]:
     """Times of any kind (datetimes, ISO text, epoch numbers) as seconds; what is missing is NaN."""
     values = values.reshape(len(values), -1)[:, 0] if values.ndim > 1 and values.shape[1] == 1 else values
     if values.ndim != 1:
@@ -36,7 +35,7 @@ def to_seconds(values: NDArray[Any], column: str, path: Path) -> NDArray[np.floa
     return _from_text(values, column, path)
 
 
-def _from_text(values: NDArray[Any], column: str, path: Path) -> NDArray[np.float64]:
+def _from_text(values: NDArray[np.generic], column: str, path: Path) -> NDArray[np.float64]:
     found = np.full(len(values), np.nan)
     zoned: bool | None = None
     for row, text in enumerate(values.tolist()):
