@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import torch
 
 import omrl
 from omrl.errors import OmrlError
@@ -134,6 +135,14 @@ def test_settings_that_do_not_fit_the_checkpoint_are_told_from_damage(run):
     config = (run / "config.json").read_text()
     (run / "config.json").write_text(config.replace('"latent_dim": 2', '"latent_dim": 3'))
     with pytest.raises(OmrlError, match=r"does not fit its settings: params is float32 \[2, \d+\] and should be"):
+        omrl.load(run)
+
+
+def test_random_numbers_that_cannot_be_gone_on_with_name_their_file(run):
+    made = Run.open(run)
+    step, state = made.load()
+    made.save(step, {**state, "generator": torch.full_like(state["generator"], 255)})
+    with pytest.raises(OmrlError, match=r"step-0000012\.safetensors has random numbers that cannot be gone on with"):
         omrl.load(run)
 
 

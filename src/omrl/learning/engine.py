@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from omrl.errors import OmrlError
 from omrl.learning.compiling import compiled
 from omrl.learning.nets import MLP
 
@@ -270,10 +269,7 @@ class Population:
             self._spread(state[name].reshape(len(flat), -1), flat)
         self.alive.copy_(state["alive"])
         if state["generator"].shape == self.generator.get_state().shape:
-            try:
-                self.generator.set_state(state["generator"].cpu())
-            except RuntimeError as error:  # torch looks at what is in it
-                raise OmrlError(f"The random numbers of a checkpoint cannot be gone on with ({error}).") from error
+            self.generator.set_state(state["generator"].cpu())
         self._lower()
 
     def _places(self, flat: Tensor) -> Iterator[tuple[Tensor, slice, torch.Size]]:

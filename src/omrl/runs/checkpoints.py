@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
@@ -54,6 +55,13 @@ def check_fits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path
         if (found.shape, found.dtype) != (like.shape, like.dtype):
             is_, should = (f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in (found, like))
             raise OmrlError(f"{path} does not fit its settings: {name} is {is_} and should be {should}{hint}.")
+    generator = torch.Generator()
+    drawn = tensors.get("generator")
+    if drawn is not None and drawn.shape == generator.get_state().shape:
+        try:
+            generator.set_state(drawn)
+        except RuntimeError as error:  # torch looks at what is in it
+            raise OmrlError(f"{path} has random numbers that cannot be gone on with ({error}){hint}.") from error
 
 
 def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], notes: Mapping[str, int]) -> str:
