@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +105,19 @@ def test_no_alias_hides_an_any_but_those_of_arrays():
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == "Any":
                 hidden.append(path)
     assert not hidden
+
+
+def test_the_page_on_rooms_names_what_is_there_and_every_room():
+    """A file without a folder lies in a room that its paragraph names, or beside the rooms."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = set()
+    for paragraph in re.split(r"\n\n|\n(?=- |\d\. |\|)", page):
+        named = re.findall(r"`([\w/]+(?:/|\.py|\.toml))`", paragraph)
+        own = {name for name in named if name.endswith("/")} | {
+            f"{Path(name).parent}/" for name in named if "/" in name
+        }
+        for name in named:
+            places = [PACKAGE / name, *(PACKAGE / room / name for room in own)]
+            assert any(place.exists() for place in places), name
+        rooms |= own
+    assert {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")} <= rooms

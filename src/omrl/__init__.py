@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from omrl.reporting.command import report
     from omrl.runs.calibrating import calibrate
     from omrl.runs.model import load
+    from omrl.runs.policy import Policy
+    from omrl.runs.records import Scores
+    from omrl.runs.run import Run
     from omrl.schema import settings
     from omrl.selecting.choosing import select
+    from omrl.studies.definitions import Study
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,6 +36,10 @@ __all__ = [
     "MetaConfig",
     "MetaDataset",
     "OmrlError",
+    "Policy",
+    "Run",
+    "Scores",
+    "Study",
     "Task",
     "TaskFamily",
     "calibrate",
@@ -52,6 +60,10 @@ _HOME = {
     "MetaConfig": "omrl.algorithms.algorithm",
     "MetaDataset": "omrl.data",
     "OmrlError": "omrl.errors",
+    "Policy": "omrl.runs.policy",
+    "Run": "omrl.runs.run",
+    "Scores": "omrl.runs.records",
+    "Study": "omrl.studies.definitions",
     "Task": "omrl.families",
     "TaskFamily": "omrl.families",
     "calibrate": "omrl.runs.calibrating",
