@@ -10,7 +10,6 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
 from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
-from omrl.learning import compiling, devices, looks, loop
+from omrl.learning import compiling, devices, looks, loop, signs
 from omrl.learning import training as learning
 from omrl.learning.starting import starting_point
 from omrl.learning.training import Training
@@ -490,7 +489,7 @@ def test_a_seed_that_fails_keeps_its_last_good_state_and_the_others_go_on(
 
 
 def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(Training, "_warnings", lambda *_: [])
+    monkeypatch.setattr(signs, "during", lambda *_: [])
     spoil(monkeypatch, 2, "rew", "rew_dense")
     train(data, tmp_path / "two", **TWO_DRAWS, seed=3, log_every=2)
     found = evaluate(tmp_path / "two", episodes=1)
@@ -513,7 +512,7 @@ def test_training_ends_with_one_sentence_where_no_seed_is_left(data, tmp_path, m
 def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch, capfd):
     train(data, tmp_path / "usual", steps=8)
     assert "Q has passed" not in capfd.readouterr().err
-    monkeypatch.setattr(learning, "LARGE_Q", 1e-9)
+    monkeypatch.setattr(signs, "LARGE_Q", 1e-9)
     train(data, tmp_path / "run", steps=8)
     printed = capfd.readouterr().err
     for seed in (0, 1):
@@ -533,10 +532,7 @@ def test_a_q_that_has_grown_large_is_warned_of_once(data, tmp_path, monkeypatch,
     ],
 )
 def test_warnings_name_the_seed(values, warned):
-    learner = SimpleNamespace(
-        run=SimpleNamespace(config=SimpleNamespace(all_seeds=lambda: range(5, 7))), population=SimpleNamespace(size=2)
-    )
-    found = Training._warnings(learner, values)
+    found = signs.during(range(5, 7), values, None)
     assert len(found) == len(warned) and all(f.startswith(w) for f, w in zip(found, warned, strict=True))
 
 

@@ -21,7 +21,7 @@ from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.commands.train import Train
 from omrl.data import MetaDataset, Tensors
 from omrl.errors import OmrlError
-from omrl.learning import loop
+from omrl.learning import loop, signs
 from omrl.learning.compiling import loading_beside
 from omrl.learning.devices import choose_device, limited_threads, on_cpu
 from omrl.learning.engine import Batch, Info, Mode
@@ -36,11 +36,6 @@ from omrl.runs.names import Column, Columns
 from omrl.runs.run import RUN, Run
 from omrl.storage import folders
 from omrl.words import quantity
-
-# A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
-LARGE_Q = 1e6
-# A policy whose actions lie at their bounds this much more often than the logged ones is stuck there: tanh is flat.
-SATURATED_SHARE = 0.5
 
 
 def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
@@ -86,11 +81,16 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     threads, mode = (config.cpu["threads"], config.cpu["mode"]) if config.cpu else (None, None)
     with folders.only_writer(out), limited_threads(args.threads or threads):
         folder = Run.create(args.out, config, asdict(get_algorithm(args.algorithm).Config()))
+        for sentence in signs.before(config, view):
+            print(sentence, file=sys.stderr)
         training = Training(folder, rows, device, unseen, mode)
         if args.wandb is not None:
             folder.watch(args.wandb)
         training.prepare(rows, dataset.manifest.varies, args.log_every)
         training.learn(args.log_every, args.save_every, args.eval_every)
+        if dataset.family is None:
+            for sentence in signs.after(training, view):
+                print(f"warning: {sentence}", file=sys.stderr)
     return folder
 
 
@@ -211,6 +211,8 @@ class Training(Model):
         self._looks: Looks | None = None
         self._look_at: set[int] = set()
         self._warned: set[str] = set()
+        largest = 0.0 if isinstance(data, OnDisk) else float(data.rew.abs().max())
+        self._possible = signs.largest_value(asdict(self.hyperparameters), largest)
         self._none_left_at: int | None = None
         self._clock = Clock()
 
@@ -264,7 +266,7 @@ class Training(Model):
         self._clock.lap("updates")  # the device has caught up: reading its values waited for it
         values["alive"] = self.population.alive.float().tolist()
         self._log(values, self.step)
-        for warning in self._warnings(values):
+        for warning in signs.during(self.run.config.all_seeds(), values, self._possible):
             if warning not in self._warned:
                 print(f"warning: {warning}", file=sys.stderr)
             self._warned.add(warning)
@@ -295,30 +297,6 @@ class Training(Model):
         batch = self.sampler.draw(generator)
         batch |= of_tasks(self.frozen, batch["task"])
         return batch, self.algorithm.noise(batch, generator)
-
-    def _warnings(self, values: dict[str, list[float]]) -> list[str]:
-        """What a person should know while it runs, one sentence each."""
-        seeds = self.run.config.all_seeds()
-        found = [
-            f"seed {seed} met a number that is not finite and stopped; its last good state is kept."
-            for seed, alive in zip(seeds, values["alive"], strict=True)
-            if not alive
-        ]
-        for seed, q in zip(seeds, values.get("q", []), strict=False):
-            if abs(q) > LARGE_Q:
-                found.append(
-                    f"seed {seed}'s Q has passed {LARGE_Q:.0e}; regularise more, or lower the critic's step size or "
-                    "the reward's scale, "
-                    "if it should stay bounded."
-                )
-        shares = zip(seeds, values.get("saturated", []), values.get("saturated_logged", []), strict=False)
-        for seed, share, logged in shares:
-            if share - logged > SATURATED_SHARE:
-                found.append(
-                    f"seed {seed}'s policy takes extreme actions far more often than the log does, and nothing pulls "
-                    "it back from there; a smaller step size of the actor may help."
-                )
-        return found
 
 
 class Clock:
