@@ -7,6 +7,7 @@ import re
 import pytest
 import tables_own_logs
 import tables_paper
+import tables_recipe
 import tables_reliability
 import tables_results
 import tables_speed
@@ -403,3 +404,35 @@ def test_contexts_that_are_called_strange_have_a_line_for_each_size_and_their_me
     _, *rows = cells(tables_own_logs.strange([row, {**row, "logger": "mixed", "16": {**shares, "far": 0.7}}]))
     assert rows[0] == ["crane, mixed", "16", "200", "5.0%", "4.0%", "100.0%", "90.0%", "70.0%"]
     assert rows[4] == ["**mean**", "16", "400", "**5.0%**", "**4.0%**", "**100.0%**", "**90.0%**", "**60.0%**"]
+
+
+# -- one's own logs ----------------------------------------------------------------------------------------------------
+
+
+def outcomes(**returns):
+    """A cell of two seeds and six tasks; the logger gets the number of the task."""
+    rows = [["logger", 0, f"t{i}", float(i), 0.5] for i in range(6)] + [["best", 0, f"t{i}", 20.0, 0] for i in range(6)]
+    for who, more in returns.items():
+        name = who.replace("_", "-")
+        rows += [[name, seed, f"t{i}", i + more + 0.2 * seed, 0.25] for seed in (0, 1) for i in reversed(range(6))]
+    return {"domain": "crane", "logger": "noisy", "rows": rows}
+
+
+def own_logs(*cells, wanted=2):
+    columns = ["who", "seed", "task", "return", "harmed"]
+    return {"columns": columns, "cells": cells, "fixed_on": ["crane"], "wanted": wanted}
+
+
+def test_a_cell_compares_with_its_logger_task_by_task():
+    head, row = cells(tables_recipe.cells(own_logs(outcomes(focal=3.0, contextual_bc=-2.0))))
+    assert len(head) == len(row)
+    assert row[:4] == ["crane", "noisy", "2.5", "5.6"]  # 3.0 and 3.2 more than 2.5
+    assert row[4].startswith("3.1 [") and row[4].endswith(", better") and row[5].startswith("-1.9 [")
+    assert row[6:] == ["20.0", "25 / 25 / 50"]
+
+
+def test_what_is_missing_of_the_cells_is_said():
+    words = tables_recipe.summary(own_logs(outcomes(focal=3.0, contextual_bc=0.0)))
+    assert "In 1 cells the default recipe is better than the logger in 1" in words and "1 of 2 cells" in words
+    worse = tables_recipe.summary(own_logs(outcomes(focal=-3.0, contextual_bc=0.0), wanted=1))
+    assert "worse in 1." in worse and "not run" not in worse

@@ -57,6 +57,7 @@ NOT_RUN = {
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python tools/behaviour_results.py data/*": "needs all six datasets",
+    "python benchmarks/own_logs/table.py --out runs/own-logs": "takes minutes",
     'FULL="--actor-hidden 1024 1024 --critic-hidden 1024 1024 --batch-size 1024 --learning-rate '
     '1e-4"': "trains for minutes on a GPU",
     "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",

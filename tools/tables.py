@@ -17,6 +17,7 @@ from pathlib import Path
 
 import tables_own_logs
 import tables_paper
+import tables_recipe
 import tables_reliability
 import tables_results
 import tables_scale
@@ -33,6 +34,7 @@ SOURCES = {
     **dict.fromkeys(("torture-inputs", "torture-steps"), ("torture",)),
     "algorithms": ("update", "algorithms"),
     "speed": ("simulate", "load", "throughput", "update"),
+    **dict.fromkeys(("own-logs", "own-logs-summary"), ("own-logs",)),
     **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
     **dict.fromkeys(("paper-embedding", "paper-shift", "paper-curves", "paper-embeddings"), ("paper",)),
 }
@@ -79,6 +81,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "ray-study": tables_scale.ray_study,
     "ray-kills": tables_scale.ray_kills,
     "schedule": tables_scale.schedule,
+    "own-logs": tables_recipe.cells,
+    "own-logs-summary": tables_recipe.summary,
 }
 
 

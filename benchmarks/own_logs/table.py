@@ -10,9 +10,7 @@ known. Everybody has the same luck. A cell that was judged before is kept, so th
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +18,14 @@ from pathlib import Path
 import numpy as np
 import tyro
 from domain import LOGGERS, Acts, Domain, Logger, Task
-from domains import DOMAINS
+from domains import DOMAINS, FIXED_ON
 
 import omrl
 from omrl.data import MetaDataset
 from omrl.storage.files import replacing
 
-HEADER = ("domain", "logger", "who", "seed", "task", "return", "harmed")
+# Of the rows of a cell.
+COLUMNS = ("who", "seed", "task", "return", "harmed")
 LEARNERS = ("focal", "contextual-bc")
 # Logged rows of a test task that a policy is adapted to.
 CONTEXT = 200
@@ -38,8 +37,8 @@ class Args:
 
     out: Path
     """Where data, runs and judged cells go."""
-    results: Path = Path("results/own-logs")
-    """Where the raw outcomes of all cells go, once there are all."""
+    results: Path = Path("results/own-logs/own-logs.json")
+    """Where the raw outcomes of all cells that are judged go."""
     domains: tuple[str, ...] = tuple(DOMAINS)
     """Which to train and judge now."""
     loggers: tuple[Logger, ...] = LOGGERS
@@ -56,9 +55,7 @@ def main(args: Args) -> None:
         if not _file(args, domain, kind).is_file():
             _judge(args, domain, kind)
     every = [_file(args, domain, kind) for domain in DOMAINS.values() for kind in LOGGERS]
-    if all(path.is_file() for path in every):
-        cells = [json.loads(path.read_text()) for path in every]
-        _publish(args, cells)
+    _publish(args, [json.loads(path.read_text()) for path in every if path.is_file()])
 
 
 def _file(args: Args, domain: Domain, kind: Logger) -> Path:
@@ -102,23 +99,20 @@ def _outcome(args: Args, domain: Domain, task: Task, policy: Acts) -> tuple[str,
 
 
 def _publish(args: Args, cells: list[dict[str, object]]) -> None:
-    args.results.mkdir(parents=True, exist_ok=True)
-    with replacing(args.results / "outcomes.csv") as temporary, temporary.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(HEADER)
-        for cell in cells:
-            table.writerows([cell["domain"], cell["logger"], *row] for row in cell["rows"])  # type: ignore[attr-defined]
     about = {
         "command": "python benchmarks/own_logs/table.py --out runs/own-logs",
         "omrl": omrl.__version__,
-        "cores": os.cpu_count(),
-        "threads": args.threads,
+        "wanted": len(DOMAINS) * len(LOGGERS),
+        "fixed_on": list(FIXED_ON),
+        "seeds": args.seeds,
         "episodes": args.episodes,
         "context": CONTEXT,
-        "cells": [{name: cell[name] for name in ("domain", "logger", "seconds", "settings")} for cell in cells],
+        "columns": COLUMNS,
     }
-    with replacing(args.results / "own-logs.json") as temporary:
-        temporary.write_text(json.dumps(about, indent=1) + "\n")
+    lines = ",\n".join(json.dumps(cell) for cell in cells)
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(args.results) as temporary:
+        temporary.write_text(json.dumps(about)[:-1] + f', "cells": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":

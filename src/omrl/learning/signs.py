@@ -12,7 +12,7 @@ from omrl.data import MetaDataset
 from omrl.evaluation.logged import logged
 from omrl.runs.config import RunConfig
 from omrl.runs.model import Model
-from omrl.words import counted
+from omrl.words import quantity
 
 # A critic whose mean value passes this is no longer learning values of rewards that a person would write down.
 LARGE_Q = 1e6
@@ -45,19 +45,19 @@ def before(config: RunConfig, view: MetaDataset) -> list[str]:
             "updates; a smaller --warm-up lets it improve on the log."
         )
     cost = about(config.algorithm, "cost").get("small" if config.cpu else "full")
-    if config.preset == OWN_LOGS and cost:
+    if config.preset == OWN_LOGS and isinstance(cost, Mapping):
         seconds = config.steps * (cost["first"] + cost["further"] * (config.seeds - 1)) / 1_000
         where = "two idle cores" if config.cpu else "a large GPU"
         found.append(
-            f"{config.algorithm} learns from {used:,} rows of {counted(len(view.tasks), 'task')}: {config.steps:,} "
-            f"updates of {counted(config.seeds, 'seed')}, {_duration(seconds)} on {where}."
+            f"{config.algorithm} learns from {used:,} rows of {quantity(len(view.tasks), 'task')}: {config.steps:,} "
+            f"updates of {quantity(config.seeds, 'seed')}, {_duration(seconds)} on {where}."
         )
     return found
 
 
 def _duration(seconds: float) -> str:
     minutes = round(seconds / 60)
-    return f"about {counted(minutes, 'minute')}" if minutes else "less than a minute"
+    return f"about {quantity(minutes, 'minute')}" if minutes else "less than a minute"
 
 
 def largest_value(hyperparameters: Mapping[str, object], largest_reward: float) -> float | None:
