@@ -123,3 +123,18 @@ def test_a_family_of_that_distribution_is_simulated(omrl):
     assert "the families are sparse-point-robot" in (said := omrl("collect", "tank", "--out", "x", fails=True))
     assert "(did you mean 'tanks'?)" in said
     assert "omrl trains no agents for tanks" in omrl("collect", "tanks", "--out", "x", fails=True)
+
+
+def test_a_study_compares_it_with_others(omrl):
+    sizes = "width = 4, batch_size = 4, context_size = 3"
+    (omrl.folder / "ours.toml").write_text(
+        '[experiment.ours]\ntitle = "Prototypes, few and many"\ndata = [{ path = "data" }]\n'
+        f'rows = [{{ label = "few", algorithm = "prototypes", changes = {{ {sizes}, prototypes = 2 }} }},\n'
+        f'        {{ label = "many", algorithm = "prototypes", changes = {{ {sizes}, prototypes = 5 }} }}]\n'
+        'tables = ["returns"]\n[[experiment.ours.claims]]\ntext = "More are better."\nmetric = "return"\n'
+        'better = ["many"]\nworse = ["few"]\nwhose = "ours"\n'
+    )
+    assert "many on" in omrl("study", "run", "ours.toml", "--scale", "small", "--seeds", "2", "--device", "cpu")
+    results = json.loads((omrl.folder / "study" / "ours" / "results.json").read_text())
+    assert [row["algorithm"] for row in results["rows"]] == ["prototypes", "prototypes"]
+    assert results["claims"][0]["verdict"]
