@@ -88,9 +88,6 @@ NOT_RUN = {
     "omrl tune comparisons --data data/walker-2d-params --seeds 2 --episodes 4 --out "
     "results/tuning/tuned.json": "trains for minutes on a GPU",
     "python benchmarks/own_logs/selecting.py --json results/own-logs/select.json": "takes hours on two cores",
-    "make torture            # a seed of its own": "takes half an hour",
-    "python benchmarks/soak.py --json results/reliability/soak.json": "takes minutes",
-    "python benchmarks/started.py --against ff6b6bf --json results/reliability/started.json": "takes minutes",
     "python benchmarks/own_logs/strange.py --json results/own-logs/strange.json": "takes half an hour on two cores",
 }
 
