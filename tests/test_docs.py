@@ -89,6 +89,9 @@ NOT_RUN = {
     "results/tuning/tuned.json": "trains for minutes on a GPU",
     "python benchmarks/own_logs/selecting.py --json results/own-logs/select.json": "takes hours on two cores",
     "python benchmarks/own_logs/strange.py --json results/own-logs/strange.json": "takes half an hour on two cores",
+    "pip install 'omrl[ray]'  # here and on every node": "needs a cluster",
+    "ray start --head --port 6379 --disable-usage-stats  # on one machine": "needs a cluster",
+    "omrl tune trials.toml --data data/half-cheetah-vel --out trials.json --rungs 3 --on ray": "needs a cluster",
 }
 
 BLOCK = re.compile(
