@@ -9,8 +9,6 @@ policies whose weights were damaged. Each is judged from the test tasks' logs an
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -19,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from domain import LOGGERS, Domain, Logger
-from domains import DOMAINS
+from cells import measure_cells
+from domain import Domain, Logger
 
 from omrl.algorithms import get_algorithm
 from omrl.commands.train import Train
@@ -131,21 +129,5 @@ def measure(domain: Domain, logger: Logger) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    """Measure, keeping what other domains and loggers have in the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--domains", nargs="*", default=list(DOMAINS))
-    parser.add_argument("--loggers", nargs="*", default=list(LOGGERS))
-    args = parser.parse_args()
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    for name in args.domains:
-        for logger in args.loggers:
-            own = measure(DOMAINS[name], logger)
-            before = json.loads(args.json.read_text()) if args.json.is_file() else []
-            kept = [row for row in before if (row["domain"], row["logger"]) != (name, logger)]
-            args.json.write_text("[\n" + ",\n".join(json.dumps(row) for row in [*kept, *own]) + "\n]\n")
-
-
 if __name__ == "__main__":
-    main()
+    measure_cells(__doc__ or "", measure)

@@ -9,7 +9,6 @@ another unit, two columns are swapped, or the task is far outside of those train
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Callable
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from domain import LOGGERS, Domain, Logger
-from domains import DOMAINS
+from cells import measure_cells
+from domain import Domain, Logger
 
 import omrl
 from omrl.runs.model import STRANGE, Model
@@ -79,7 +78,7 @@ def share(model: Model, contexts: list[Rows]) -> float:
     return float(np.mean(np.array(scores, float) < STRANGE))
 
 
-def measure(domain: Domain, logger: Logger) -> dict[str, Any]:
+def measure(domain: Domain, logger: Logger) -> list[dict[str, Any]]:
     """Shares of contexts that are called strange, by what they are."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -110,24 +109,8 @@ def measure(domain: Domain, logger: Logger) -> dict[str, Any]:
             "far": share(model, far),
         }
     print(json.dumps(found), flush=True)
-    return found
-
-
-def main() -> None:
-    """Measure, keeping what other domains and loggers have in the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--domains", nargs="*", default=list(DOMAINS))
-    parser.add_argument("--loggers", nargs="*", default=list(LOGGERS))
-    args = parser.parse_args()
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    for name in args.domains:
-        for logger in args.loggers:
-            own = measure(DOMAINS[name], logger)
-            before = json.loads(args.json.read_text()) if args.json.is_file() else []
-            kept = [row for row in before if (row["domain"], row["logger"]) != (name, logger)]
-            args.json.write_text("[\n" + ",\n".join(json.dumps(row) for row in [*kept, own]) + "\n]\n")
+    return [found]
 
 
 if __name__ == "__main__":
-    main()
+    measure_cells(__doc__ or "", measure)

@@ -103,4 +103,6 @@ def judge(found: Findings) -> Verdict:
         against.append(f"{found.far:.0%} of its steps are far from the log, where 5% of the log's own are")
     if fitted_q.high is not None and fitted_q.high < 0:
         against.append(f"fitted-Q evaluation says the opposite, {fitted_q.text()}")
-    return Verdict("cannot tell", ("it looks better, but", *against)) if against else Verdict("better", ())
+    if against:
+        return Verdict("cannot tell", tuple(f"it looks better, but {one}" for one in against))
+    return Verdict("better", ())
