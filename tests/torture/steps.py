@@ -32,7 +32,9 @@ TABLE: dict[str, Any] = {**COLUMNS, "task": "task", "episode": "episode", "test_
 # A run that nobody looked at.
 UNSEEN = Probe(None, "", None, "")
 # What a clock, a computer's load or the order of threads has a say in.
-NEVER_THE_SAME = ("timings.json", "events", "index.html", "progress")
+NEVER_THE_SAME = ("timings.json", "index.html", "progress")
+# Events, which a run does without where TensorBoard cannot write, and what is left of a lock, which locks nothing.
+NOT_NEEDED = ("events", ".lock")
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ def tree(folder: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
+        if any(part.endswith(NOT_NEEDED) for part in name.parts):
+            continue
         if not set(NEVER_THE_SAME) & set(name.parts):
             found[str(name)] = path.read_bytes() if path.is_file() else b""
         else:
