@@ -146,6 +146,11 @@ def test_random_numbers_that_cannot_be_gone_on_with_name_their_file(run):
         omrl.load(run)
 
 
+def test_a_whole_number_will_do_where_a_number_is_asked_for(made, tmp_path):
+    whole, point = (train(made / "pumps", tmp_path / str(alpha), alpha=alpha, steps=2) for alpha in (1, 1.0))
+    assert torch.equal(whole.load()[1]["params"], point.load()[1]["params"])
+
+
 def test_a_calibrated_run_may_be_replaced(made, tmp_path):
     train(made / "pumps", tmp_path / "run")
     (tmp_path / "run" / "calibration.safetensors").write_bytes(b"")

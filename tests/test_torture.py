@@ -42,6 +42,12 @@ def test_a_step_that_was_disturbed_ends_with_the_same_files(worker, step):
         assert not found.wrong, f"{case}: {found.wrong}\n{found.trace}"
 
 
+@pytest.mark.parametrize("step", ["collect", "evaluate"])
+def test_two_at_once_write_one_after_the_other_or_are_told(worker, step):
+    found = worker.do(f"twice/{step}/0")
+    assert not found.wrong, f"{found.wrong}\n{found.trace}"
+
+
 # -- whether it would be noticed ---------------------------------------------------------------------------------------
 
 
