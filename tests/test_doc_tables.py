@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
-import tables_own_logs
-import tables_paper
-import tables_recipe
-import tables_reliability
-import tables_results
-import tables_speed
+from pages import own_logs, paper, reliability, speed
+from pages import results as results_page
 
 from publishing_helpers import ANT, WIND, estimate, results, row, summary
 
@@ -38,7 +35,7 @@ FOCAL = [
 
 
 def test_an_update_has_a_row_for_each_number_of_steps_and_a_column_for_each_number_of_seeds():
-    head, *rows = cells(tables_speed.update(bench(FOCAL)))
+    head, *rows = cells(speed.update(bench(FOCAL)))
     assert head[1:4] == ["1 seed, ms", "3 seeds, ms", "12 seeds, ms"]
     assert "NVIDIA H200, torch 2.0" in head[0]
     # 12 seeds in 8 ms are 1,500 updates of single seeds in a second.
@@ -50,14 +47,14 @@ def test_an_update_has_a_row_for_each_number_of_steps_and_a_column_for_each_numb
 def test_a_service_has_a_row_for_each_call_and_a_column_for_each_way():
     times = {"torch": 1234.5, "numpy": 20.4, "onnx": 10.6}
     result = {"algorithm": "focal", "what": "act", "rows": 1, "microseconds": times}
-    head, row = cells(tables_speed.service({"hardware": "1 CPU thread", "torch": "2.0", "results": [result]}))
+    head, row = cells(speed.service({"hardware": "1 CPU thread", "torch": "2.0", "results": [result]}))
     assert head == ["1 CPU thread, torch 2.0", "torch", "ONNX", "numpy"]
     assert row == ["focal, act, 1 row", "1,234", "11", "20"]
 
 
 @pytest.mark.parametrize("figures", [bench(FOCAL, hardware="another GPU"), bench(FOCAL[1:3] + FOCAL[4:])])
 def test_the_public_code_stands_only_beside_one_seed_on_its_own_hardware(figures):
-    assert all(row[-2:] == ["-", "-"] for row in cells(tables_speed.update(figures))[1:])
+    assert all(row[-2:] == ["-", "-"] for row in cells(speed.update(figures))[1:])
 
 
 def test_every_algorithm_is_shown_with_its_sizes_and_one_discriminator_step():
@@ -67,7 +64,7 @@ def test_every_algorithm_is_shown_with_its_sizes_and_one_discriminator_step():
     own = {"meta_batch": 8, "batch_size": 64, "context_size": 32, "actor_hidden": [20, 20], "critic_hidden": [20, 20]}
     for one in others["updates"][2:]:
         one["hyperparameters"] = own
-    head, *rows = cells(tables_speed.algorithms(bench(FOCAL), others))
+    head, *rows = cells(speed.algorithms(bench(FOCAL), others))
     assert head[1:3] == ["1 seed, ms", "3 seeds, ms"]
     assert rows == [
         ["focal", "2.00", "4.00", "500 / 750", "16 x 256", "100", "300 x 3"],
@@ -79,7 +76,7 @@ def test_every_algorithm_is_shown_with_its_sizes_and_one_discriminator_step():
 def test_algorithms_measured_on_different_machines_are_not_put_side_by_side():
     others = [("mbml", None, 1, 4.0), ("mbml", None, 3, 8.0)]
     with pytest.raises(ValueError, match="too many values"):
-        tables_speed.algorithms(bench(FOCAL), bench(others, hardware="another GPU"))
+        speed.algorithms(bench(FOCAL), bench(others, hardware="another GPU"))
 
 
 def test_networks_of_different_sizes_are_not_said_to_be_one():
@@ -87,31 +84,31 @@ def test_networks_of_different_sizes_are_not_said_to_be_one():
     sizes = {"meta_batch": 8, "batch_size": 64, "context_size": 32, "actor_hidden": [20], "critic_hidden": [30]}
     figures["updates"][0]["hyperparameters"] = sizes
     with pytest.raises(ValueError, match="too many values"):
-        tables_speed.algorithms(bench(FOCAL), figures)
+        speed.algorithms(bench(FOCAL), figures)
 
 
 def test_an_update_on_the_cpu_counts_its_steps():
     figures = bench([("focal", 1, 1, 300.0), ("focal", 3, 2, 600.0)], hardware="2 CPU threads")
     for one in figures["updates"]:
         one["products_ms"] = 200.0
-    assert cells(tables_speed.update_cpu(figures))[1:] == [
+    assert cells(speed.update_cpu(figures))[1:] == [
         ["focal, 1 seed, 1 discriminator step", "300", "200", "1.50"],
         ["focal, 2 seeds, 3 discriminator steps", "600", "200", "3.00"],
     ]
 
 
 def test_the_readme_compares_the_same_number_of_discriminator_steps():
-    on_gpu = tables_speed.update_line(bench(FOCAL), "one H200")
+    on_gpu = speed.update_line(bench(FOCAL), "one H200")
     assert on_gpu == ["one update of FOCAL, 3 discriminator steps, one H200", "ms", "5.00", "public code: 119", "23.8x"]
     with pytest.raises(ValueError, match="not enough values"):
-        tables_speed.update_line(bench([("focal", 1, 1, 5.0)]), "one H200")
+        speed.update_line(bench([("focal", 1, 1, 5.0)]), "one H200")
 
 
 def test_the_table_of_the_readme_has_the_updates_below_the_rest():
     simulation = {"steps_per_second": [{"family": "half-cheetah-vel", "omrl": 3000.0, "sync": 1000.0}]}
     loading = {"omrl, episodes of 200": {"seconds": 0.5}, "minari, episodes of 200": {"seconds": 5.0}}
     agents = [{"tasks": 1, "steps_per_s": 100}, {"tasks": 100, "steps_per_s": 2000}]
-    _, *rows = cells(tables_speed.speed(simulation, loading, agents, bench(FOCAL)))
+    _, *rows = cells(speed.speed(simulation, loading, agents, bench(FOCAL)))
     assert [row[-1] for row in rows] == ["3.0x", "10.0x", "20.0x", "23.8x"]
     assert rows[-1][0] == "one update of FOCAL, 3 discriminator steps, one H200"
 
@@ -119,15 +116,35 @@ def test_the_table_of_the_readme_has_the_updates_below_the_rest():
 def test_small_networks_are_compared_with_what_torch_does_by_itself():
     row = {"setting": "eager, threads spin", "threads": 2, "idle": 50.0, "busy": 5.0, "busy_over_idle": 0.1}
     other = {**row, "setting": "compiled", "threads": 1, "idle": 125.0, "busy_over_idle": 0.04, "first_update_s": 30.0}
-    found = cells(tables_speed.cpu({"cores": 2, "rows": [{**row, "first_update_s": 1.0}, other]}))
+    found = cells(speed.cpu({"cores": 2, "rows": [{**row, "first_update_s": 1.0}, other]}))
     assert found[1:] == [
         ["eager, threads spin, 2 threads", "50", "1.0x", "5.0", "0.10", "1.0"],
         ["compiled, 1 thread", "125", "2.5x", "5.0", "0.04", "30.0"],
     ]
 
 
+def test_bfloat16_is_a_difference_in_shares_of_the_way_to_the_expert(tmp_path):
+    wanted = np.array([[11.0, 13.0], [9.0, 11.0], [10.0, 12.0]])
+    lines = {"full": ["seed,task,split,episode,return"], "study": ["data,row,seed,task,episode,return"]}
+    for (seed, task), value in np.ndenumerate(wanted):
+        lines["full"].append(f"{seed},t{task},test,0,{value}")
+        lines["study"] += [f"{WIND},FOCAL,{seed},t{task},0,{value - 1}", f"{WIND},B,{seed},t{task},0,{value - 5}"]
+    for name in lines:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scores.csv").write_text("\n".join(lines[name]) + "\n")
+    about = {"family": WIND, "algorithm": "focal", "preset": "tuned", "folder": tmp_path / "full"}
+    rows = [row("B", 6.0, algorithm="mbml", preset="tuned"), row("FOCAL", 10.0, algorithm="focal", preset="tuned")]
+    study = results(f"comparison-{WIND}", rows) | {"folder": tmp_path / "study"}
+    (line,) = cells(speed.bfloat16([{**about, **summary(11.0)}], [*PAPER[1:], study]))[1:]
+    means = ["11.00 [10.00, 13.00]", "10.00 [9.00, 11.00]"]
+    assert line[:-1] == ["point-robot-wind, FOCAL", "2 + 5", "10,000", *means]
+    # One of twenty; Welch's interval of the seeds' means 12, 10, 11 and one less each, 2.776 for 4 degrees of freedom.
+    half = 2.776 * np.sqrt(2 / 3) / 20
+    assert line[-1] == f"-0.0500 [{-0.05 - half:.4f}, {-0.05 + half:.4f}]"
+
+
 def test_threads_are_put_side_by_side():
-    found = cells(tables_speed.cpu_threads([{"numbers": 65_536, "threads_1": 200.0, "threads_2": 250.0}]))
+    found = cells(speed.cpu_threads([{"numbers": 65_536, "threads_1": 200.0, "threads_2": 250.0}]))
     assert found[1:] == [["65,536", "200", "250", "1.25"]]
 
 
@@ -138,15 +155,7 @@ def test_the_short_table_has_the_preset_that_did_best_alone():
     rows = [
         {"family": "ant-fwd-back", "preset": preset, **summary(v)} for preset, v in (("measured", 15), ("paper", 3))
     ]
-    assert cells(tables_results.results(rows))[1:] == [["ant-fwd-back", "2", "15.00 [14.00, 17.00]", "20.00", "0.75"]]
-
-
-def test_half_precision_has_the_returns_of_every_seed():
-    rows = [{"family": "half-cheetah-vel", "half": half, **summary(v)} for half, v in ((False, 10.0), (True, 11.0))]
-    assert cells(tables_results.half(rows))[1:] == [
-        ["half-cheetah-vel, 10,000 updates, without `--bfloat16`", "10.00 [9.00, 12.00]", "9.50, 10.50", "0.50"],
-        ["half-cheetah-vel, 10,000 updates, with `--bfloat16`", "11.00 [10.00, 13.00]", "10.50, 11.50", "0.55"],
-    ]
+    assert cells(results_page.results(rows))[1:] == [["ant-fwd-back", "2", "15.00 [14.00, 17.00]", "20.00", "0.75"]]
 
 
 def test_transfer_has_a_line_for_every_setting_and_the_mean_of_its_learners_for_every_strength():
@@ -156,7 +165,7 @@ def test_transfer_has_a_line_for_every_setting_and_the_mean_of_its_learners_for_
         return {**about, "alpha_start": alpha, "normalised": score}
 
     figures = [one(1.0, 0.25), one(1.0, 0.75), one(30.0, 0.5), one(1.0, 0.125, latent_dim=5, beta=0.1)]
-    head, *rows = cells(tables_results.transfer([*figures, one(30.0, -0.004, "mixed")]))
+    head, *rows = cells(results_page.transfer([*figures, one(30.0, -0.004, "mixed")]))
     assert head[1:] == ["level", "updates", "embedding's length, beta", "learners", "alpha 1", "alpha 30"]
     assert [line[1:] for line in rows] == [
         ["expert", "10,000", "20, 10", "2", "0.50", "0.50"],
@@ -169,14 +178,14 @@ def test_share_is_that_of_updates_in_all_seconds():
     seconds = {"updates": 60.0, "evaluation": 14.0, "logging": 1.0, "saving": 5.0}
     row = {"family": "ant-fwd-back", "preset": "paper", "updates": 2_000, "seconds": seconds}
     wanted = ["ant-fwd-back, preset paper", "2,000", "60.0", "14.0", "1.0", "5.0", "75.0%"]
-    assert cells(tables_speed.share([row]))[1:] == [wanted]
+    assert cells(speed.share([row]))[1:] == [wanted]
 
 
 def test_behaviour_data_has_a_line_for_every_level():
     level = {"checkpoint": 4800, "rows": 10_000, "mean": 10.5, "worst": 9.0, "best": 12.0, "rewarded": 0.96}
     figures = {"sparse-point-robot": {"levels": {"expert": {**level, "action_std": 0.6}}}}
     figures["sparse-point-robot"]["levels"]["mixed"] = {**level, "checkpoint": None, "action_std": None}
-    assert cells(tables_results.behaviour(figures))[1:] == [
+    assert cells(results_page.behaviour(figures))[1:] == [
         ["sparse-point-robot", "expert", "4,800", "10,000", "10.50", "9.00", "12.00", "96%", "0.60"],
         ["sparse-point-robot", "mixed", "all", "10,000", "10.50", "9.00", "12.00", "96%", "-"],
     ]
@@ -186,7 +195,7 @@ def test_full_size_agents_stand_beside_ours():
     row = {"full": {"return": 975.3, "action_std": 0.49}, "ours": {"return": 1100.0, "action_std": 0.42}}
     figures = {"half-cheetah-fwd-back": {"tasks": 2, "checkpoints": {"100000": row}}}
     wanted = ["half-cheetah-fwd-back", "2", "100,000", "975", "1100", "0.49", "0.42"]
-    assert cells(tables_results.full_size(figures))[1:] == [wanted]
+    assert cells(results_page.full_size(figures))[1:] == [wanted]
 
 
 # -- the paper's experiments -------------------------------------------------------------------------------------------
@@ -232,7 +241,7 @@ PAPER = [
 
 def test_every_claim_has_its_verdict_in_bold_words():
     across = "FOCAL outperforms the other methods across almost all domains."
-    assert cells(tables_paper.verdicts(PAPER)) == [
+    assert cells(paper.verdicts(PAPER)) == [
         ["experiment", "claim", "verdict", "seeds"],
         ["all comparisons", across, "**undecided**", "2 of 6 run"],
         ["comparison-point-robot-wind", "FOCAL is better.", "**holds**", "5"],
@@ -243,66 +252,33 @@ def test_every_claim_has_its_verdict_in_bold_words():
 
 
 def test_experiments_without_results_are_named():
-    text = tables_paper.paper_missing(PAPER)
+    text = paper.missing(PAPER)
     assert text.startswith("Not run yet: `comparison-sparse-point-robot`, `comparison-half-cheetah-vel`, ")
     assert "power-law" not in text
-    all_of_them = [results(name, []) for name in tables_paper.experiments()]
-    assert tables_paper.paper_missing(all_of_them) == "All of the paper's experiments were run.\n"
+    all_of_them = [results(name, []) for name in paper.experiments()]
+    assert paper.missing(all_of_them) == "All of the paper's experiments were run.\n"
 
 
-def test_returns_have_the_decimals_of_the_best_row_and_no_negative_zero():
-    assert cells(tables_paper.paper_returns(PAPER))[1:] == [
-        ["comparison-point-robot-wind", "FOCAL", "5", "10,000", "0.00 [-1.00, 1.00]", "0.00"],
-        ["comparison-point-robot-wind", "MBML", "5", "10,000", "-150.00 [-151.00, -149.00]", "-"],
-        ["comparison-ant-fwd-back", "FOCAL", "5", "10,000", "813 [812, 814]", "40.63"],
-    ]
-
-
-def test_comparisons_of_returns_have_their_decimals_and_other_metrics_three():
-    assert cells(tables_paper.paper_claims(PAPER))[1:] == [
-        ["comparison-point-robot-wind (ours)", "FOCAL - MBML", "return", "0.10 [-0.90, 1.10]", "equal", "-"],
-        ["comparison-point-robot-wind", "FOCAL - MBML", "return", "150.00 [149.00, 151.00]", "holds", "-"],
-        ["comparison-ant-fwd-back", "FOCAL - MBML", "return", "12 [-8, 32]", "undecided", "35"],
-        ["power-law: point-robot-wind", "Inverse - Square", "esr", "0.500 [0.400, 0.600]", "holds", "-"],
-    ]
-
-
-def test_embeddings_stand_beside_the_paper_where_an_experiment_has_a_table_of_them():
-    assert cells(tables_paper.paper_embedding(PAPER))[1:] == [
-        ["power-law: point-robot-wind", "Inverse", "1.500", "0.600", "-", "-", "0.840"],
-        ["power-law: point-robot-wind", "Square", "-", "0.100", "0.375", "-", "-"],
-    ]
-
-
-def test_each_data_of_an_experiment_is_named_and_has_its_own_decimals():
-    both = results("q-divergence", [row("FOCAL", 1.0), row("FOCAL", 2000.0, data=ANT)], tables=("embedding",))
-    judged = [("FOCAL", "MBML", estimate(1.5, 0.5), "holds", data) for data in (WIND, ANT)]
-    found = cells(tables_paper.paper_claims([{**both, "claims": [claim("It is better.", *judged)]}]))[1:]
-    assert [line[0] for line in found] == ["q-divergence: point-robot-wind", "q-divergence: ant-fwd-back"]
-    assert [line[3] for line in found] == ["1.50 [1.00, 2.00]", "2 [1, 2]"]
-    assert cells(tables_paper.paper_embedding([both]))[2][0] == "q-divergence: ant-fwd-back"
-
-
-def test_a_drop_is_that_of_the_claim_and_the_difference_of_the_papers_numbers():
-    rows = [
-        row("expert, expert", 12.0, published={"return": 8.16}),
-        row("expert, random", 2.0, context_level="random", published={"return": 4.43}),
-    ]
-    judged = claim("It drops.", ("expert, expert", "expert, random", estimate(10.0), "holds", WIND))
-    shift = results("distribution-shift", rows, [judged], tables=("shift", "claims"))
-    assert cells(tables_paper.paper_shift([*PAPER, shift]))[1:] == [
-        ["expert", "expert", "12.00 [11.00, 13.00]", "-", "8.16", "-"],
-        ["expert", "random", "2.00 [1.00, 3.00]", "10.00 [9.00, 11.00]", "4.43", "3.73"],
-    ]
+def test_tables_that_experiments_made_are_included_as_they_are(tmp_path):
+    for one in PAPER:
+        (tmp_path / one["experiment"] / "tables").mkdir(parents=True)
+        for name in one["tables"]:
+            (tmp_path / one["experiment"] / "tables" / f"{name}.md").write_text(f"{name} of {one['experiment']}\n")
+    there = [one | {"folder": tmp_path / one["experiment"]} for one in PAPER]
+    assert paper.included("returns", there) == (
+        "**comparison-point-robot-wind**\n\nreturns of comparison-point-robot-wind\n\n"
+        "**comparison-ant-fwd-back**\n\nreturns of comparison-ant-fwd-back\n"
+    )
+    assert paper.included("embedding", there) == "**power-law**\n\nembedding of power-law\n"
 
 
 def test_curves_of_runs_that_were_shown_are_not_shown_again():
-    assert re.findall(r'src="([^"]+)"', tables_paper.paper_curves(PAPER)) == [
+    assert re.findall(r'src="([^"]+)"', paper.curves(PAPER)) == [
         "img/paper/comparison-point-robot-wind-return.png",
         "img/paper/comparison-ant-fwd-back-return.png",
     ]
-    assert re.findall(r'src="([^"]+)"', tables_paper.paper_embeddings(PAPER)) == ["img/paper/power-law-embedding.png"]
-    assert "alt=\"About 'power-law': embeddings by t-SNE\"" in tables_paper.paper_embeddings(PAPER)
+    assert re.findall(r'src="([^"]+)"', paper.embeddings(PAPER)) == ["img/paper/power-law-embedding.png"]
+    assert "alt=\"About 'power-law': embeddings by t-SNE\"" in paper.embeddings(PAPER)
 
 
 def test_trials_are_shown_as_ranges_with_the_best_one():
@@ -321,7 +297,7 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
         }
         for lr in (1e-3, 3e-4)
     ]
-    assert cells(tables_paper.tuning(figures))[1:] == [
+    assert cells(paper.tuning(figures))[1:] == [
         [ANT, "FOCAL", "3 x 1", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
         [
             *(ANT, "MBML", "2 x 1", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
@@ -338,11 +314,11 @@ def test_the_campaign_is_told_by_kinds_and_by_ways():
         "twice/collect": {"tried": 6, "errors": 0, "wrong": 0},
     }
     figures = {"kinds": kinds, "tried": 1304, "inputs": 1200, "wrong": 3, "seconds": 600, "jobs": 2, "seed": 7}
-    assert cells(tables_reliability.torture_inputs(figures))[1:] == [["config.json", "1,200", "1,100", "0"]]
-    head, train, collect = cells(tables_reliability.torture_steps(figures))
+    assert cells(reliability.torture_inputs(figures))[1:] == [["config.json", "1,200", "1,100", "0"]]
+    head, train, collect = cells(reliability.torture_steps(figures))
     assert (train[0], train[head.index("killed before it")], train[-1]) == ("train", "78", "3")
     assert (collect[0], collect[head.index("started twice")], collect[-1]) == ("collect", "6", "0")
-    said = tables_reliability.torture({**figures, "made": "2026-01-01"})
+    said = reliability.torture({**figures, "made": "2026-01-01"})
     assert "1,200 damaged files and 104 disturbed commands, 3 of them wrong, in 10 minutes with 2 processes" in said
 
 
@@ -352,13 +328,13 @@ def test_a_soak_shows_memory_after_a_tenth_and_at_the_end():
         "microseconds": {"50": 70.2, "99": 90, "99.9": 200, "100": 4000},
         "resident_mb": [500.0, 501.5],
     }
-    head, act, adapt = cells(tables_reliability.soak({"act": one, "adapt": one}))
+    head, act, adapt = cells(reliability.soak({"act": one, "adapt": one}))
     assert act == ["act", "1,000", "70", "90", "200", "4,000", "500.0", "501.5"] and len(head) == len(adapt)
 
 
 def test_starting_is_shown_before_and_now():
     figures = {"median_seconds": {"omrl --help": {"before": 0.5, "now": 0.25}}}
-    assert cells(tables_reliability.started(figures))[1:] == [["omrl --help", "500.0", "250.0"]]
+    assert cells(reliability.started(figures))[1:] == [["omrl --help", "500.0", "250.0"]]
 
 
 # -- logs alone --------------------------------------------------------------------------------------------------------
@@ -382,7 +358,7 @@ def around(value):
 def test_runs_are_ranked_by_domain_with_medians_of_both_halves():
     runs = [judged("crane", true, gain) for true, gain in ((1, 1), (2, 3), (3, 2))]
     runs += [judged("battery", true, true) for true in range(3)]
-    _, *rows = cells(tables_own_logs.select_rank(runs))
+    _, *rows = cells(own_logs.select_rank(runs))
     assert [row[:4] for row in rows[:2]] == [
         ["crane, noisy", "3", "0.50", "-0.50"],
         ["battery, noisy", "3", "1.00", "-1.00"],
@@ -392,7 +368,7 @@ def test_runs_are_ranked_by_domain_with_medians_of_both_halves():
 
 def test_verdicts_are_counted_by_what_is_true():
     runs = [judged("crane", 5, 5), judged("crane", 5, 0), judged("crane", 5, 5, left=0.5), judged("battery", -5, -5)]
-    _, *rows = cells(tables_own_logs.select_verdicts(runs))
+    _, *rows = cells(own_logs.select_verdicts(runs))
     assert [cell.split()[0] for cell in rows[0][1:]] == ["3", "1", "2", "0"]
     assert rows[0][0].startswith("better, the three that")
     assert rows[1][4] == "1 (100% [21%, 100%])"
@@ -401,7 +377,7 @@ def test_verdicts_are_counted_by_what_is_true():
 def test_contexts_that_are_called_strange_have_a_line_for_each_size_and_their_mean():
     shares = {"tries": 200, "honest": 0.05, "begun": 0.04, "units": 1.0, "swapped": 0.9, "far": 0.5}
     row = {"domain": "crane", "logger": "noisy", "16": shares, "64": {**shares, "far": 1.0}}
-    _, *rows = cells(tables_own_logs.strange([row, {**row, "logger": "mixed", "16": {**shares, "far": 0.7}}]))
+    _, *rows = cells(own_logs.strange([row, {**row, "logger": "mixed", "16": {**shares, "far": 0.7}}]))
     assert rows[0] == ["crane, mixed", "16", "200", "5.0%", "4.0%", "100.0%", "90.0%", "70.0%"]
     assert rows[4] == ["**mean**", "16", "400", "**5.0%**", "**4.0%**", "**100.0%**", "**90.0%**", "**60.0%**"]
 
@@ -418,13 +394,13 @@ def outcomes(**returns):
     return {"domain": "crane", "logger": "noisy", "rows": rows}
 
 
-def own_logs(*cells, wanted=2):
+def outcome_file(*cells, wanted=2):
     columns = ["who", "seed", "task", "return", "harmed"]
     return {"columns": columns, "cells": cells, "fixed_on": ["crane"], "wanted": wanted}
 
 
 def test_a_cell_compares_with_its_logger_task_by_task():
-    head, row = cells(tables_recipe.cells(own_logs(outcomes(focal=3.0, contextual_bc=-2.0))))
+    head, row = cells(own_logs.cells(outcome_file(outcomes(focal=3.0, contextual_bc=-2.0))))
     assert len(head) == len(row)
     assert row[:4] == ["crane", "noisy", "2.5", "5.6"]  # 3.0 and 3.2 more than 2.5
     assert row[4].startswith("3.1 [") and row[4].endswith(", better") and row[5].startswith("-1.9 [")
@@ -432,7 +408,7 @@ def test_a_cell_compares_with_its_logger_task_by_task():
 
 
 def test_what_is_missing_of_the_cells_is_said():
-    words = tables_recipe.summary(own_logs(outcomes(focal=3.0, contextual_bc=0.0)))
+    words = own_logs.summary(outcome_file(outcomes(focal=3.0, contextual_bc=0.0)))
     assert "In 1 cells the default recipe is better than the logger in 1" in words and "1 of 2 cells" in words
-    worse = tables_recipe.summary(own_logs(outcomes(focal=-3.0, contextual_bc=0.0), wanted=1))
+    worse = own_logs.summary(outcome_file(outcomes(focal=-3.0, contextual_bc=0.0), wanted=1))
     assert "worse in 1." in worse and "not run" not in worse

@@ -56,7 +56,7 @@ NOT_RUN = {
     "pip install .             # the core: numpy, torch, safetensors, pydantic, tyro, rich": "sets up a machine",
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
-    "python tools/behaviour_results.py data/*": "needs all six datasets",
+    "python benchmarks/behaviour_data.py data/*": "needs all six datasets",
     "python benchmarks/own_logs/table.py --out runs/own-logs": "takes minutes",
     'FULL="--actor-hidden 1024 1024 --critic-hidden 1024 1024 --batch-size 1024 --learning-rate '
     '1e-4"': "trains for minutes on a GPU",
@@ -78,8 +78,7 @@ NOT_RUN = {
     "results/speed/update.json": "needs a GPU",
     "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "
     "\\": "needs a GPU",
-    "omrl train focal --preset measured --steps 10000 --data data/half-cheetah-vel --out "
-    "runs/half-cheetah-vel-10k": "trains for minutes on a GPU",
+    'FULL="--preset tuned --data data/sparse-point-robot --seeds 10 --eval-every 1000"': "trains for minutes on a GPU",
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
     "results/speed/throughput.json": "needs a GPU",

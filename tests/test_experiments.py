@@ -168,11 +168,11 @@ def test_list_needs_no_torch():
 def test_page_lists_experiments_and_the_comparisons_they_are_judged_by():
     text = (ROOT / "docs" / "paper.md").read_text()
     for line in overview():
-        assert f"| {' | '.join(line)} |" in text, "run python tools/paper_page.py"
+        assert f"| {' | '.join(line)} |" in text, "run python tools/tables.py"
     for experiment in experiments().values():
         for claim in experiment.claims:
             line = f"| {experiment.name} | {claim.whose} | {claim.text} | {claim.comparison} |"
-            assert line in text, "run python tools/paper_page.py"
+            assert line in text, "run python tools/tables.py"
     assert f"| {' | '.join(COLUMNS)} |" in text
     assert len(re.findall(r"^\| [\w-]+ \| (?:paper|ours) \| \w.*>", text, flags=re.MULTILINE)) == sum(
         len(experiment.claims) for experiment in experiments().values()

@@ -10,27 +10,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from publish import published
 
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.evaluation import stats
 from omrl.runs.config import of_this_version
+from omrl.studies import tabulating
 from omrl.studies.definitions import experiments
 from omrl.studies.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOCAL, PAPER = RESULTS / "focal", RESULTS / "paper"
-RUNS = sorted(path.parent for path in FOCAL.glob("*/config.json"))
-# Runs that were made for one comparison, and what they change of their preset.
-SHORT = {
-    "half-cheetah-vel-10k": {"steps": 10_000, "bfloat16": False},
-    "half-cheetah-vel-10k-half": {"steps": 10_000, "bfloat16": True},
-}
+RUNS = sorted(path.parent for kind in ("focal", "half") for path in (RESULTS / kind).glob("*/config.json"))
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 def test_a_published_run_was_made_with_its_preset(folder):
     config = read_config(folder)
-    check_config(config, SHORT.get(folder.name, {}))
+    check_config(config, {})
 
 
 def read_config(folder):
@@ -69,26 +66,34 @@ def raw_scores(folder):
         return list(csv.DictReader(file))
 
 
-def test_the_table_is_made_of_the_raw_scores():
-    rows = [(f"{row['family']}-{row['preset']}", row) for row in json.loads((FOCAL / "focal.json").read_text())]
-    rows += zip(SHORT, json.loads((FOCAL / "half.json").read_text()), strict=True)
-    for name, row in rows:
-        scores = raw_scores(FOCAL / name)
-        matrix = matrix_of(scores)
-        again = stats.mean(matrix, new_tasks=not row["tasks_trained_on"]).interval()
-        assert row["mean"] == close(vars(again)) and row["iqm"] == close(stats.iqm(matrix))
-        assert len(matrix) == row["seeds"] >= 3
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+def test_the_summary_of_a_published_run_follows_from_its_raw_scores(folder):
+    summary = json.loads((folder / "scores.json").read_text())
+    matrix = matrix_of(raw_scores(folder))
+    again = stats.mean(matrix, new_tasks=not summary["tasks_trained_on"]).interval()
+    assert summary["mean"] == close(vars(again)) and summary["iqm"] == close(stats.iqm(matrix))
+    assert len(matrix) == summary["seeds"] >= 3
 
 
-def test_half_precision_agrees_within_the_intervals():
-    single, half = (row["mean"] for row in json.loads((FOCAL / "half.json").read_text()))
-    assert half["low"] <= single["value"] <= half["high"]
-    assert single["low"] <= half["value"] <= single["high"]
+def test_runs_in_full_precision_differ_from_those_in_bfloat16_by_that_alone():
+    rows = json.loads((PAPER / "comparison-sparse-point-robot" / "results.json").read_text())["rows"]
+    settings = {(row["algorithm"], row["preset"]): read_config(PAPER / row["run"]) for row in rows}
+    for run in published(RESULTS / "half"):
+        full = read_config(run["folder"])
+        half = settings[full["algorithm"], full["preset"]]
+        assert [one["hyperparameters"].pop("bfloat16") for one in (full, half)] == [False, True]
+        # A hyperparameter that is newer than one of them is one whose default changes nothing.
+        shared = set(full["hyperparameters"]) & set(half["hyperparameters"])
+        assert len(shared) >= 19
+        for name in ("algorithm", "preset", "family", "level", "max_rows", "seeds", "seed", "steps", "data"):
+            assert full[name] == half[name], name
+        for name in shared:
+            assert full["hyperparameters"][name] == half["hyperparameters"][name], name
 
 
 # -- the paper's experiments -------------------------------------------------------------------------------------------
 
-PUBLISHED = json.loads((PAPER / "paper.json").read_text())
+PUBLISHED = published(PAPER)
 
 
 def by_name(results):
@@ -103,10 +108,19 @@ def returns_of(results):
     return {key: matrix_of(scores) for key, scores in found.items()}
 
 
-def test_all_published_experiments_are_collected_in_their_order():
+def test_all_published_experiments_are_found_in_their_order():
     there = [name for name in experiments() if (PAPER / name).is_dir()]
-    assert [json.loads((PAPER / name / "results.json").read_text()) for name in there] == PUBLISHED
-    assert there and sorted(path.name for path in PAPER.iterdir()) == sorted([*there, "runs", "paper.json"])
+    assert there and [one["experiment"] for one in PUBLISHED] == there
+    assert sorted(path.name for path in PAPER.iterdir()) == sorted([*there, "runs"])
+
+
+@pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
+def test_tables_of_an_experiment_are_those_of_its_results(results):
+    made = tabulating.make_all(experiments()[results["experiment"]], results["rows"], results["claims"])
+    assert [table.name for table in made] == results["tables"]
+    for table in made:
+        kept = (PAPER / results["experiment"] / "tables" / f"{table.name}.md").read_text()
+        assert table.markdown() == kept
 
 
 @pytest.mark.parametrize("results", PUBLISHED, ids=by_name)

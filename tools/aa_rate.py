@@ -2,17 +2,17 @@
 
     python tools/aa_rate.py runs/half-cheetah-vel-twenty-seeds
 
-The run needs its raw scores and its summary, `omrl evaluate RUN --json > RUN/summary.json`. Its seeds, 20 say, are
-split at random into 5 against 5, a thousand times, and every split is judged as a comparison of an experiment is.
+The run is one that `omrl evaluate` has tested, or that is published. Its seeds, 20 say, are split at random into
+5 against 5, a thousand times, and every split is judged as a comparison of an experiment is.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
-from focal_results import read_summary
 
 from omrl.runs.records import read_scores
 from omrl.studies.judging import ZONES, rate_of_differences, way
@@ -23,9 +23,12 @@ SEEDS = 5
 def main() -> None:
     """Print the rate of every run that is named."""
     for folder in map(Path, sys.argv[1:]):
-        summary, scores = read_summary(folder), read_scores(folder / "scores.csv")
-        if scores is None or scores.returns.shape[0] < 2 * SEEDS:
-            sys.exit(f"{folder} needs a scores.csv of {2 * SEEDS} seeds or more.")
+        scores, path = read_scores(folder / "scores.csv"), folder / "scores.json"
+        if scores is None or not path.is_file() or scores.returns.shape[0] < 2 * SEEDS:
+            sys.exit(
+                f"{folder} needs a scores.csv of {2 * SEEDS} seeds or more and its summary: omrl evaluate {folder}"
+            )
+        summary = json.loads(path.read_text())
         whole = way(summary)
         rate = rate_of_differences(
             scores.returns.mean(-1),

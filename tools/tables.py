@@ -13,88 +13,80 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import tables_own_logs
-import tables_paper
-import tables_recipe
-import tables_reliability
-import tables_results
-import tables_scale
-import tables_speed
+from pages import own_logs, paper, reliability, results, scale, speed
+from publish import published
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# The name of a table is also the name of its raw file, unless SOURCES names others.
-SOURCES = {
-    "results": ("focal",),
-    "share": ("focal",),
-    **dict.fromkeys(("select-rank", "select-verdicts"), ("select",)),
-    **dict.fromkeys(("torture-inputs", "torture-steps"), ("torture",)),
-    "algorithms": ("update", "algorithms"),
-    "speed": ("simulate", "load", "throughput", "update"),
-    **dict.fromkeys(("own-logs", "own-logs-summary"), ("own-logs",)),
-    **dict.fromkeys(("verdicts", "paper-missing", "paper-claims", "paper-returns"), ("paper",)),
-    **dict.fromkeys(("paper-embedding", "paper-shift", "paper-curves", "paper-embeddings"), ("paper",)),
+# What makes a table, and the raw figures in results/ that it is made of: JSON, or what is published in a folder.
+TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
+    "speed": (speed.speed, "speed/simulate.json", "speed/load.json", "speed/throughput.json", "speed/update.json"),
+    "simulate": (speed.simulate, "speed/simulate.json"),
+    "load": (speed.load, "speed/load.json"),
+    "stream": (speed.stream, "speed/stream.json"),
+    "throughput": (speed.throughput, "speed/throughput.json"),
+    "cpu-mode": (speed.cpu_mode, "speed/cpu-mode.json"),
+    "update": (speed.update, "speed/update.json"),
+    "service": (speed.service, "speed/service.json"),
+    "update-cpu": (speed.update_cpu, "speed/update-cpu.json"),
+    "cpu": (speed.cpu, "speed/cpu.json"),
+    "cpu-threads": (speed.cpu_threads, "speed/cpu-threads.json"),
+    "algorithms": (speed.algorithms, "speed/update.json", "speed/algorithms.json"),
+    "share": (speed.share, "focal"),
+    "bfloat16": (speed.bfloat16, "half", "paper"),
+    "behaviour": (results.behaviour, "behaviour/behaviour.json"),
+    "half-precision": (results.half_precision, "behaviour/half-precision.json"),
+    "full-size": (results.full_size, "behaviour/full-size.json"),
+    "results": (results.results, "focal"),
+    "focal": (results.focal, "focal"),
+    "sweep": (results.sweep, "focal/sweep.json"),
+    "transfer": (results.transfer, "focal/transfer.json"),
+    "experiments": (paper.listed,),
+    "claims": (paper.claims,),
+    "verdicts": (paper.verdicts, "paper"),
+    "paper-missing": (paper.missing, "paper"),
+    "paper-returns": (partial(paper.included, "returns"), "paper"),
+    "paper-embedding": (partial(paper.included, "embedding"), "paper"),
+    "paper-shift": (partial(paper.included, "shift"), "paper"),
+    "paper-claims": (partial(paper.included, "claims"), "paper"),
+    "paper-curves": (paper.curves, "paper"),
+    "paper-embeddings": (paper.embeddings, "paper"),
+    "tuning": (paper.tuning, "tuning/tuning.json"),
+    "own-logs": (own_logs.cells, "own-logs/own-logs.json"),
+    "own-logs-summary": (own_logs.summary, "own-logs/own-logs.json"),
+    "select-rank": (own_logs.select_rank, "own-logs/select.json"),
+    "select-verdicts": (own_logs.select_verdicts, "own-logs/select.json"),
+    "strange": (own_logs.strange, "own-logs/strange.json"),
+    "torture": (reliability.torture, "reliability/torture.json"),
+    "torture-inputs": (reliability.torture_inputs, "reliability/torture.json"),
+    "torture-steps": (reliability.torture_steps, "reliability/torture.json"),
+    "soak": (reliability.soak, "reliability/soak.json"),
+    "started": (reliability.started, "reliability/started.json"),
+    "ray-units": (scale.ray_units, "scale/units.json"),
+    "ray-study": (scale.ray_study, "scale/study.json"),
+    "ray-kills": (scale.ray_kills, "scale/kills.json"),
+    "schedule": (scale.schedule, "scale/schedule.json"),
 }
-TABLES: dict[str, Callable[..., str]] = {
-    "simulate": tables_speed.simulate,
-    "load": tables_speed.load,
-    "stream": tables_speed.stream,
-    "throughput": tables_speed.throughput,
-    "cpu-mode": tables_speed.cpu_mode,
-    "behaviour": tables_results.behaviour,
-    "half-precision": tables_results.half_precision,
-    "full-size": tables_results.full_size,
-    "update": tables_speed.update,
-    "service": tables_speed.service,
-    "update-cpu": tables_speed.update_cpu,
-    "cpu": tables_speed.cpu,
-    "cpu-threads": tables_speed.cpu_threads,
-    "algorithms": tables_speed.algorithms,
-    "share": tables_speed.share,
-    "focal": tables_results.focal,
-    "half": tables_results.half,
-    "sweep": tables_results.sweep,
-    "transfer": tables_results.transfer,
-    "results": tables_results.results,
-    "speed": tables_speed.speed,
-    "verdicts": tables_paper.verdicts,
-    "paper-missing": tables_paper.paper_missing,
-    "paper-claims": tables_paper.paper_claims,
-    "paper-returns": tables_paper.paper_returns,
-    "paper-embedding": tables_paper.paper_embedding,
-    "paper-shift": tables_paper.paper_shift,
-    "paper-curves": tables_paper.paper_curves,
-    "paper-embeddings": tables_paper.paper_embeddings,
-    "tuning": tables_paper.tuning,
-    "select-rank": tables_own_logs.select_rank,
-    "select-verdicts": tables_own_logs.select_verdicts,
-    "strange": tables_own_logs.strange,
-    "torture": tables_reliability.torture,
-    "torture-inputs": tables_reliability.torture_inputs,
-    "torture-steps": tables_reliability.torture_steps,
-    "soak": tables_reliability.soak,
-    "started": tables_reliability.started,
-    "ray-units": tables_scale.ray_units,
-    "ray-study": tables_scale.ray_study,
-    "ray-kills": tables_scale.ray_kills,
-    "schedule": tables_scale.schedule,
-    "own-logs": tables_recipe.cells,
-    "own-logs-summary": tables_recipe.summary,
-}
+
+
+def raw(path: Path) -> Any:
+    """The content of a file of results/, or the list of what is published in a folder of it."""
+    return json.loads(path.read_text()) if path.suffix == ".json" else published(path)
 
 
 def fill(text: str, folder: Path = ROOT / "results") -> str:
     """The page with every marked table as the raw figures have it."""
 
     def rendered(match: re.Match[str]) -> str:
-        names = SOURCES.get(match["name"], (match["name"],))
-        raw = [path for name in names if (path := next(folder.rglob(f"{name}.json"), None))]
-        whole = len(raw) == len(names)
-        figures = [json.loads(path.read_text()) for path in raw]
-        content = TABLES[match["name"]](*figures) if whole else "(not measured yet)\n"
+        make, *names = TABLES[match["name"]]
+        paths = [folder / name for name in names]
+        measured = all(path.exists() for path in paths)
+        content = make(*map(raw, paths)) if measured else "(not measured yet)\n"
         return f"{match[1]}{content}{match[3]}"
 
     return MARKED.sub(rendered, text)

@@ -45,9 +45,12 @@ class Table:
         write_rows(
             folder / f"{self.name}.csv", [[harmless(cell) for cell in row] for row in (self.columns, *self.rows)]
         )
+        (folder / f"{self.name}.md").write_text(self.markdown())
+
+    def markdown(self) -> str:
+        """The table for other pages."""
         lines = [self.columns, ["---" if i in self.words else "---:" for i in range(len(self.columns))], *self.rows]
-        text = "\n".join(f"| {' | '.join(map(_markdown, line))} |" for line in lines)
-        (folder / f"{self.name}.md").write_text(text + "\n")
+        return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
 
     def html(self) -> str:
         """The table for the page."""

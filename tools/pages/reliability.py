@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from tables_markdown import table
+from pages.markdown import table
 
 # How a step is disturbed, in words.
 WAYS = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tables_markdown import interval, number, table
+from pages.markdown import interval, number, table
 
 from omrl.algorithms import read_preset
 
 
 def behaviour(figures: Any) -> str:
-    """What every level of the behaviour data is like (tools/behaviour_results.py)."""
+    """What every level of the behaviour data is like (benchmarks/behaviour_data.py)."""
     rows = []
     for family, result in figures.items():
         for level, found in result["levels"].items():
@@ -26,7 +26,7 @@ def behaviour(figures: Any) -> str:
 
 
 def full_size(figures: Any) -> str:
-    """Agents of the paper's size beside ours (tools/behaviour_results.py --full-size)."""
+    """Agents of the paper's size beside ours (benchmarks/behaviour_data.py --full-size)."""
     rows = []
     for family, result in figures.items():
         for step, found in result["checkpoints"].items():
@@ -41,7 +41,7 @@ def full_size(figures: Any) -> str:
 
 
 def half_precision(figures: Any) -> str:
-    """Returns of the actors as stored and in single precision (tools/half_precision.py)."""
+    """Returns of the actors as stored and in single precision (benchmarks/half_precision.py)."""
     rows = [
         [
             family,
@@ -56,7 +56,7 @@ def half_precision(figures: Any) -> str:
 
 
 def focal(figures: Any) -> str:
-    """FOCAL on test tasks (tools/focal_results.py)."""
+    """FOCAL on test tasks (tools/publish.py focal)."""
     rows = []
     for row in figures:
         digits = 2 if abs(row["expert"]) < 100 else 0
@@ -76,21 +76,6 @@ def focal(figures: Any) -> str:
         )
     headings = ("family", "preset, level", "updates", "seeds", "mean return [95 %]", "IQM", "normalised")
     return table((*headings, "random / expert data", "ESR", "RMS"), rows)
-
-
-def half(figures: Any) -> str:
-    """FOCAL without and with --bfloat16 (tools/focal_results.py --bfloat16)."""
-    rows = []
-    for row in figures:
-        rows.append(
-            [
-                f"{row['family']}, {row['updates']:,} updates, {'with' if row['half'] else 'without'} `--bfloat16`",
-                interval(row["mean"], 2),
-                ", ".join(number(value, 2) for value in row["per_seed"]),
-                number(row["normalised"], 2),
-            ]
-        )
-    return table(("", "mean return [95 %]", "of each seed", "normalised"), rows)
 
 
 def sweep(figures: Any) -> str:

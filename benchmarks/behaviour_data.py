@@ -1,7 +1,7 @@
 """Raw figures of the behaviour data, from the datasets' manifests.
 
-    python tools/behaviour_results.py data/sparse-point-robot data/ant-fwd-back ...
-    python tools/behaviour_results.py --full-size full/sparse-point-robot data/sparse-point-robot
+    python benchmarks/behaviour_data.py data/sparse-point-robot data/ant-fwd-back ...
+    python benchmarks/behaviour_data.py --full-size full/sparse-point-robot data/sparse-point-robot
 
 The first writes results/behaviour/behaviour.json: what every level is like, and every task's mean return at it. The
 second writes results/behaviour/full-size.json: agents of the paper's size beside ours, at checkpoints and in tasks

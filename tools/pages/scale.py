@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tables_markdown import table
+from pages.markdown import table
 
 
 def ray_units(figures: Any) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tables_markdown import table
+from pages.markdown import interval, table
+from publish import returns
 
+from omrl.evaluation import stats
+from omrl.runs.records import read_scores
 from omrl.words import quantity
 
 # Measured by running the paper's public code: milliseconds of one update of one seed, by the name that `omrl bench`
@@ -260,3 +263,29 @@ def share(figures: Any) -> str:
         share = seconds["updates"] / sum(seconds.values())
         rows.append([f"{row['family']}, preset {row['preset']}", f"{row['updates']:,}", *parts, f"{share:.1%}"])
     return table(("run", "updates", "in updates, s", "evaluation, s", "logging, s", "saving, s", "in updates"), rows)
+
+
+def bfloat16(full: Any, paper: Any) -> str:
+    """Runs in full precision beside the same rows of a published experiment in bfloat16 (tools/publish.py half)."""
+    rows = []
+    for run in full:
+        results, row = _in_bfloat16(run, paper)
+        whole = row["expert"] - row["random"]
+        half = returns(results["folder"] / "scores.csv")[row["data"], row["row"]]
+        scores = read_scores(run["folder"] / "scores.csv")
+        assert scores is not None
+        # The same tasks in both, and they are what is asked about: seeds alone are a sample.
+        change = stats.difference(half / whole, scores.returns.mean(-1) / whole, new_tasks=False).interval()
+        means = (interval(one["mean"], 2) for one in (run, row))
+        counts = (f"{run['seeds']} + {row['seeds']}", f"{run['updates']:,}")
+        rows.append([f"{row['data']}, {row['row']}", *counts, *means, change.text(4)])
+    headings = ("", "seeds", "updates", "full precision [95 %]", "bfloat16 [95 %]")
+    return table((*headings, "bfloat16 - full, normalised [95 %]"), rows)
+
+
+def _in_bfloat16(run: Any, paper: Any) -> tuple[Any, Any]:
+    """The experiment on a run's family, and its row of the same algorithm and preset."""
+    (results,) = (one for one in paper if one["experiment"] == f"comparison-{run['family']}")
+    same = [row for row in results["rows"] if (row["algorithm"], row["preset"]) == (run["algorithm"], run["preset"])]
+    (row,) = (row for row in same if row["data"] == run["family"])
+    return results, row

@@ -1,6 +1,6 @@
 """What half precision costs: returns of the trained actors in single precision and as they are stored.
 
-    python tools/half_precision.py sparse-point-robot
+    python benchmarks/half_precision.py sparse-point-robot
 
 Trains the family's agents (minutes), rolls the last checkpoint out with both sets of weights and the same random
 numbers, and adds the result to results/behaviour/half-precision.json.

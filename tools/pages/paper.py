@@ -1,0 +1,137 @@
+"""Tables and pictures of docs/paper.md and docs/comparisons.md: the paper's experiments, and what came out of them.
+
+What tools/publish.py kept of an experiment has tables already: those are included as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pages.markdown import number, table
+
+from omrl.studies.definitions import experiments
+from omrl.studies.judging import across_families
+from omrl.studies.listing import COLUMNS, overview
+
+# What stands behind the name of an experiment whose claim is not the paper's.
+OURS = " (ours)"
+# Pixels of a page's text, for pictures.
+WIDTH = 680
+
+
+def listed() -> str:
+    """What the experiments of paper.toml are."""
+    return table(COLUMNS, overview(), COLUMNS)
+
+
+def claims() -> str:
+    """Every claim of paper.toml, and the comparison that it is judged by."""
+    headings = ("experiment", "whose", "claim", "compared")
+    rows = [
+        (experiment.name, claim.whose, claim.text, claim.comparison)
+        for experiment in experiments().values()
+        for claim in experiment.claims
+    ]
+    return table(headings, rows, headings)
+
+
+def verdicts(paper: Any) -> str:
+    """Every claim in short: the paper's on all families, its others, then our own."""
+    across = across_families(paper)
+    known = sum(verdict is not None for verdict in across["families"].values())
+    rows = [
+        ["all comparisons", across["claim"], f"**{across['verdict']}**", f"{known} of {len(across['families'])} run"]
+    ]
+    for whose in ("paper", "ours"):
+        for results in paper:
+            seeds = " or ".join(map(str, sorted({row["seeds"] for row in results["rows"]})))
+            rows += [
+                [results["experiment"] + OURS * (whose == "ours"), claim["claim"], f"**{claim['verdict']}**", seeds]
+                for claim in results["claims"]
+                if claim["whose"] == whose
+            ]
+    return table(("experiment", "claim", "verdict", "seeds"), rows, words=("claim", "verdict"))
+
+
+def missing(paper: Any) -> str:
+    """Which experiments have no results yet."""
+    there = {results["experiment"] for results in paper}
+    left = [f"`{name}`" for name in experiments() if name not in there]
+    return f"Not run yet: {', '.join(left)}.\n" if left else "All of the paper's experiments were run.\n"
+
+
+def included(kind: str, paper: Any) -> str:
+    """The tables of a kind that experiments have made of themselves, one below the other."""
+    made = [one for one in paper if kind in one["tables"]]
+    parts = [f"**{one['experiment']}**\n\n{(one['folder'] / 'tables' / f'{kind}.md').read_text()}" for one in made]
+    return "\n".join(parts)
+
+
+def picture(results: Any, figure: str, width: int, about: str) -> str:
+    """A picture of an experiment, as tools/publish.py put it beside the pages."""
+    title = results["title"].replace('"', "'")
+    return f'<img src="img/paper/{results["experiment"]}-{figure}.png" width="{width}" alt="{title}: {about}">\n'
+
+
+def curves(paper: Any) -> str:
+    """Returns while training; those of an experiment all of whose runs were shown before are left out."""
+    pictures, shown = [], set()
+    for results in paper:
+        runs = {row["run"] for row in results["rows"]}
+        if "return" in results["figures"] and not runs <= shown:
+            width = min(WIDTH, 340 * len({row["data"] for row in results["rows"]}))
+            pictures.append(picture(results, "return", width, "return on test tasks while training"))
+            shown |= runs
+    return "".join(pictures)
+
+
+def embeddings(paper: Any) -> str:
+    """Embeddings of tasks."""
+    kinds = {
+        "embedding": "embeddings by t-SNE",
+        "embedding-pca": "two principal components of the embeddings",
+        "embedding-3d": "three principal components of the embeddings",
+    }
+    return "".join(
+        picture(results, kind, min(WIDTH, 170 * len({row["row"] for row in results["rows"]})), kinds[kind])
+        for results in paper
+        for kind in results["figures"]
+        if kind in kinds
+    )
+
+
+def tried(trial: Any) -> dict[str, float]:
+    """The hyperparameters of a trial; step sizes of several networks, which are tried together, are one."""
+    rates = {value for name, value in trial.items() if name.endswith("lr")}
+    found = {name.replace("_", " "): value for name, value in trial.items() if not name.endswith("lr")}
+    if rates:
+        (found["step size"],) = rates
+    return found
+
+
+def tuning(figures: Any) -> str:
+    """The best of the trials of every row (omrl tune)."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in figures:
+        groups.setdefault((one["family"], one["row"]), []).append(one)
+    top = {family: max(one["return"] for one in figures if one["family"] == family) for family, _ in groups}
+    rows = []
+    for (family, label), trials in groups.items():
+        values = [tried(one["trial"]) for one in trials]
+        ranges = [f"{name} {min(v[name] for v in values):g} to {max(v[name] for v in values):g}" for name in values[0]]
+        best = max(trials, key=lambda one: one["return"])
+        choice = ", ".join(f"{name} {value:g}" for name, value in tried(best["trial"]).items())
+        alike = len(trials) > 1 and len({one["return"] for one in trials}) == 1
+        rows.append(
+            [
+                family,
+                label,
+                f"{len(trials)} x {best['seeds']}",
+                ", ".join(ranges),
+                choice + (" (all alike)" if alike else ""),
+                number(best["return"], 2 if abs(top[family]) < 100 else 0),
+                number(best["normalised"], 2),
+            ]
+        )
+    words = ("row", "tried", "best")
+    return table(("family", "row", "trials x seeds", "tried", "best", "its return", "normalised"), rows, words)

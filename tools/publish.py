@@ -1,0 +1,206 @@
+"""Publish what was measured: keep the raw files of finished experiments and runs in results/, where pages find them.
+
+    python tools/publish.py paper paper/comparison-sparse-point-robot paper/power-law
+    python tools/publish.py focal runs/half-cheetah-vel-measured
+
+The first word is a folder in results/; the others are experiments of a study, as `omrl study run` or `omrl paper run`
+left them, or runs that `omrl evaluate` has tested. Neither checkpoints nor data are needed here.
+
+Results, raw scores, curves, tables and pictures of an experiment go to results/STUDY/NAME/, config, environment and
+timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/. An experiment
+that is not named stays as it is; where it has a run that has other scores here, the one here was trained again, and is
+kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. `python tools/tables.py` then
+brings the pages up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omrl.families import FAMILIES
+from omrl.storage.files import read_rows, write_json
+from omrl.studies.definitions import experiments
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "img"
+SETTINGS = ("config.json", "environment.json", "timings.json")
+OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
+# The same curves as `return`, which pages show.
+NOT_SHOWN = ("return-log",)
+
+Results = Mapping[str, Any]
+
+
+def published(folder: Path) -> list[dict[str, Any]]:
+    """What is published in a folder of results/: all experiments of a study, or else all runs; each with its `folder`.
+
+    Experiments are in the order of the paper, others behind them; runs in that of their families.
+    """
+    found = [_read(path) | {"folder": path.parent} for path in sorted(folder.glob("*/results.json"))]
+    if found:
+        order = list(experiments())
+        return sorted(found, key=lambda one: _place(one["experiment"], order))
+    runs = [
+        {
+            **_read(path.parent / "config.json"),
+            **_read(path),
+            "seconds": _read(path.parent / "timings.json")["seconds"],
+            "folder": path.parent,
+        }
+        for path in sorted(folder.glob("*/scores.json"))
+    ]
+    return sorted(runs, key=lambda run: _place(run["family"], list(FAMILIES)))
+
+
+def returns(scores: Path) -> dict[tuple[str, str], Any]:
+    """The mean return of every seed in every task [seeds, tasks] of an experiment's scores.csv, by data and row."""
+    found: dict[tuple[str, str], dict[tuple[str, str], list[float]]] = {}
+    for score in read_rows(scores, ("data", "row", "seed", "task", "return")):
+        episodes = found.setdefault((score["data"], score["row"]), {})
+        episodes.setdefault((score["seed"], score["task"]), []).append(float(score["return"]))
+    matrices = {}
+    for key, episodes in found.items():
+        seeds, tasks = (list(dict.fromkeys(names)) for names in zip(*episodes, strict=True))
+        matrices[key] = np.array([[np.mean(episodes[seed, task]) for task in tasks] for seed in seeds])
+    return matrices
+
+
+def _place(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+# -- experiments -------------------------------------------------------------------------------------------------------
+
+
+def files(results: Results) -> list[str]:
+    """What is kept of an experiment, in its folder. SVG and the report can be made again, and say nothing more."""
+    tables = [f"tables/{name}.{kind}" for name in results["tables"] for kind in ("md", "csv")]
+    figures = [f"figures/{name}.png" for name in results["figures"]]
+    return ["results.json", "scores.csv", "curves.csv", *tables, *figures]
+
+
+def runs(results: Results) -> list[str]:
+    """The folders of an experiment's runs; several of its rows may be of the same one."""
+    return list(dict.fromkeys(row["run"] for row in results["rows"]))
+
+
+def finished(folder: Path) -> dict[str, Any]:
+    """The results of a finished experiment of full scale; what is anything else is refused with what is wrong."""
+    results, out = _read(folder / "results.json"), folder.parent
+    if results["scale"] != "full":
+        sys.exit(f"{folder} is of scale {results['scale']}, whose numbers say nothing: only full scale is published.")
+    wanted = [folder / file for file in files(results)]
+    wanted += [out / run / file for run in runs(results) for file in SETTINGS]
+    missing = [str(path.relative_to(out)) for path in wanted if not path.is_file()]
+    if missing:
+        sys.exit(f"{folder} is not a finished experiment: {out} has no {', '.join(missing)}.")
+    return results
+
+
+def means(found: Sequence[Results]) -> dict[tuple[str, str], Any]:
+    """The mean return of every run, by the level of its contexts."""
+    return {(row["run"], row["context_level"]): row["mean"] for results in found for row in results["rows"]}
+
+
+def kept_as(found: Sequence[Results], others: Sequence[Results]) -> dict[str, str]:
+    """The name of every run in results/: its own, unless another experiment has that for a run of other scores."""
+    taken, own = means(others), means(found)
+    names = {run: run for run, _ in own}
+    for (run, level), mean in own.items():
+        while taken.get((names[run], level), mean) != mean:
+            names[run] += "-again"
+    return names
+
+
+def keep(source: Path, study: Path, results: Results, names: Mapping[str, str]) -> None:
+    """Copy an experiment and the settings of its runs, in place of what was published of it before."""
+    target = study / results["experiment"]
+    shutil.rmtree(target, ignore_errors=True)
+    copy(source, target, files(results))
+    rows = [row | {"run": names[row["run"]]} for row in results["rows"]]
+    write_json(target / "results.json", {**results, "rows": rows})
+    for run in runs(results):
+        keep_run(source.parent / run, study / names[run], SETTINGS)
+
+
+def tidy(study: Path) -> None:
+    """Bring the pictures of the pages up to date; runs and pictures that no published experiment has are removed."""
+    there = published(study)
+    named = {run for results in there for run in runs(results)}
+    for folder in (study / "runs").iterdir():
+        if f"runs/{folder.name}" not in named:
+            shutil.rmtree(folder)
+    pictures = PICTURES / study.name
+    shutil.rmtree(pictures, ignore_errors=True)
+    for results in there:
+        for figure in results["figures"]:
+            if figure not in NOT_SHOWN:
+                pictures.mkdir(parents=True, exist_ok=True)
+                shown = pictures / f"{results['experiment']}-{figure}.png"
+                shutil.copyfile(results["folder"] / "figures" / f"{figure}.png", shown)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def tested(run: Path) -> None:
+    """A run that has been tested, or what it lacks."""
+    missing = [file for file in OF_A_RUN if not (run / file).is_file()]
+    if missing:
+        lacks = f"it has no {', '.join(missing)}"
+        sys.exit(f"{run} is neither a finished experiment nor a run that `omrl evaluate {run}` has tested: {lacks}.")
+
+
+def keep_run(source: Path, target: Path, kept: Sequence[str] = OF_A_RUN) -> None:
+    """Copy these files of a run."""
+    copy(source, target, kept)
+    # Where the data lay on the machine that trained says nothing to anybody else.
+    config = _read(target / "config.json")
+    write_json(target / "config.json", config | {"data": f"data/{Path(config['data']).name}"})
+
+
+def copy(source: Path, target: Path, kept: Sequence[str]) -> None:
+    """Copy files into a folder that need not be there."""
+    for file in kept:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / file, target / file)
+
+
+def main() -> None:
+    """Publish the named folders beside those that are there."""
+    if len(sys.argv) < 3:
+        sys.exit("Say where in results/ it goes, and what: python tools/publish.py NAME FOLDER...")
+    target = RESULTS / sys.argv[1]
+    folders = [Path(word) for word in sys.argv[2:]]
+    # All are looked at before the first one is copied.
+    found = {folder: finished(folder) for folder in folders if (folder / "results.json").is_file()}
+    alone = [folder for folder in folders if folder not in found]
+    for run in alone:
+        tested(run)
+    if (found and (alone or any(target.glob("*/scores.json")))) or (alone and any(target.glob("*/results.json"))):
+        sys.exit(f"{target.name} has either the experiments of a study or runs, not both.")
+    for run in alone:
+        keep_run(run, target / run.name)
+    if found:
+        named = {results["experiment"] for results in found.values()}
+        others = [one for one in published(target) if one["experiment"] not in named]
+        names = kept_as(list(found.values()), others)
+        for folder, results in found.items():
+            keep(folder, target, results, names)
+        tidy(target)
+
+
+if __name__ == "__main__":
+    main()
