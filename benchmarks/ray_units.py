@@ -1,6 +1,6 @@
 """What omrl's scheduling costs on Ray: units that only sleep, on three nodes of one core each.
 
-    python benchmarks/ray_units.py results/scale/units.json
+    python benchmarks/ray_units.py results/scale/ray-units.json
 
 The ideal is that every core sleeps all the time. Before the time counts, a few units warm up the nodes' processes.
 """

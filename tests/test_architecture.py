@@ -121,3 +121,9 @@ def test_the_page_on_rooms_names_what_is_there_and_every_room():
             assert any(place.exists() for place in places), name
         rooms |= own
     assert {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")} <= rooms
+
+
+def test_the_listing_of_the_docs_has_every_room():
+    listing = (ROOT / "docs" / "index.md").read_text().split("src/omrl/\n")[1].split("benchmarks/")[0]
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set(re.findall(r"^  (\w+)/ ", listing, flags=re.MULTILINE)) == rooms

@@ -67,9 +67,9 @@ TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "torture-steps": (reliability.torture_steps, "reliability/torture.json"),
     "soak": (reliability.soak, "reliability/soak.json"),
     "started": (reliability.started, "reliability/started.json"),
-    "ray-units": (scale.ray_units, "scale/units.json"),
-    "ray-study": (scale.ray_study, "scale/study.json"),
-    "ray-kills": (scale.ray_kills, "scale/kills.json"),
+    "ray-units": (scale.ray_units, "scale/ray-units.json"),
+    "ray-study": (scale.ray_study, "scale/ray-study.json"),
+    "ray-kills": (scale.ray_kills, "scale/ray-kills.json"),
     "schedule": (scale.schedule, "scale/schedule.json"),
 }
 
