@@ -1,7 +1,7 @@
 """The paper's study at small scale on a Ray cluster of three nodes on this machine, beside `--at-once 2`.
 
-    python benchmarks/ray_study.py results/scale/ray-study.json        wall clocks, and that the results are the same
-    python benchmarks/ray_study.py results/scale/ray-kills.json --killsthe same while workers, nodes and drivers die
+    python benchmarks/ray_study.py results/scale/ray-study.json            wall clocks, and that results are the same
+    python benchmarks/ray_study.py results/scale/ray-kills.json --kills    the same while workers, nodes and drivers die
 
 Both make data, runs and figures from nothing, each in its own folder. Times need an otherwise idle machine; that the
 results are the same does not. A kill is drawn by a fixed seed: one worker at random, or one node at random that is not

@@ -1,8 +1,9 @@
-"""The wheel with the core dependencies and nothing else: no simulator, no clone."""
+"""The wheel with the core dependencies and nothing else: no simulator, no clone; and with what a policy needs alone."""
 
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import venv
@@ -12,6 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import omrl as omrl_here
+from omrl.data import MetaDataset
+from omrl.families import FAMILIES
+from training_helpers import train, walks
 
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[1]
@@ -25,14 +31,27 @@ run(Quickstart(seeds=1))
 SMALL = "--steps 3 --seeds 1 --hidden 16 16 --encoder-hidden 16 16 --meta-batch 2 --batch-size 8 --context-size 8"
 
 
-def requirements(wheel: Path) -> list[str]:
-    """Names of all distributions that pip would install with the wheel, without extras."""
+# What is left of them where a policy only adapts and acts.
+OF_A_POLICY = ("numpy", "torch", "safetensors", "pydantic")
+ACT = """
+import json, sys
+import numpy as np
+import omrl
+
+trained, arrays = omrl.load("run"), dict(np.load("context.npz"))
+policy = trained.adapt(arrays)
+acted = policy.act(arrays["observations"][0]).tolist()
+loaded = {name.split(".")[0] for name in sys.modules}
+print(json.dumps({"act": acted, "loaded": sorted(loaded & {"tyro", "rich", "gymnasium", "mujoco", "matplotlib"})}))
+"""
+
+
+def required(*roots: str) -> list[str]:
+    """Names of all distributions that pip would install for some requirements, without extras."""
     from packaging.requirements import Requirement
 
     found: dict[str, metadata.Distribution] = {}
-    with zipfile.ZipFile(wheel) as archive:
-        about = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        wanted = metadata.PathDistribution(zipfile.Path(archive, str(Path(about).parent) + "/")).requires or []
+    wanted = list(roots)
     while wanted:
         requirement = Requirement(wanted.pop())
         if (requirement.marker is None or requirement.marker.evaluate({"extra": ""})) and requirement.name not in found:
@@ -42,16 +61,21 @@ def requirements(wheel: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory) -> Path:
-    """The interpreter of an environment with the wheel and links to what it requires."""
+def wheel(tmp_path_factory) -> Path:
+    """What is installed where omrl is."""
     pytest.importorskip("hatchling", reason="building a wheel without network needs hatchling")
-    folder = tmp_path_factory.mktemp("bare")
+    folder = tmp_path_factory.mktemp("wheel")
     words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("omrl-*.whl")
+    (made,) = folder.glob("omrl-*.whl")
+    return made
+
+
+def environment(folder: Path, wheel: Path, distributions: list[str]) -> Path:
+    """The interpreter of an environment with the wheel and links to these distributions."""
     venv.create(folder / "env", symlinks=True)
     (site,) = (folder / "env" / "lib").glob("python*/site-packages")
-    for name in requirements(wheel):
+    for name in distributions:
         distribution = metadata.distribution(name)
         tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
         for top in tops:
@@ -61,6 +85,15 @@ def python(tmp_path_factory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     return folder / "env" / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory, wheel) -> Path:
+    """The interpreter of an environment with the wheel and what it requires."""
+    with zipfile.ZipFile(wheel) as archive:
+        about = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        wanted = metadata.PathDistribution(zipfile.Path(archive, str(Path(about).parent) + "/")).requires or []
+    return environment(tmp_path_factory.mktemp("bare"), wheel, required(*wanted))
 
 
 def run(python: Path, folder: Path, *words: str, code: int = 0) -> str:
@@ -129,3 +162,18 @@ def test_an_environment_of_gymnasium_says_what_it_needs(python, tmp_path):
 def test_the_package_names_the_level_that_it_brings(python, tmp_path):
     printed = omrl(python, tmp_path, "collect sparse-point-robot --from-policies --out data", code=2)
     assert "omrl's package brings the expert level alone (--level expert)" in printed
+
+
+def test_a_policy_adapts_and_acts_with_numpy_torch_safetensors_and_pydantic_alone(tmp_path, wheel):
+    data = MetaDataset.open(walks(FAMILIES["sparse-point-robot"], tmp_path / "data"))
+    train(tmp_path / "data", tmp_path / "run")
+    context = data.sample(data.split["test"][0], 20, np.random.default_rng(0))
+    np.savez(tmp_path / "context.npz", **context)
+    bare = environment(tmp_path, wheel, required(*OF_A_POLICY))
+    for package in ("tyro", "rich", "gymnasium", "mujoco", "matplotlib"):
+        assert f"No module named '{package}'" in run(bare, tmp_path, "-c", f"import {package}", code=1)
+    found = json.loads(run(bare, tmp_path, "-c", ACT).splitlines()[-1])
+    assert found["loaded"] == []
+    with np.load(tmp_path / "context.npz") as arrays:
+        here = omrl_here.load(tmp_path / "run").adapt(dict(arrays)).act(arrays["observations"][0])
+    assert found["act"] == here.tolist()

@@ -138,3 +138,16 @@ def test_a_study_compares_it_with_others(omrl):
     results = json.loads((omrl.folder / "study" / "ours" / "results.json").read_text())
     assert [row["algorithm"] for row in results["rows"]] == ["prototypes", "prototypes"]
     assert results["claims"][0]["verdict"]
+
+
+def test_its_hyperparameters_are_tried(omrl):
+    (omrl.folder / "trials.toml").write_text(
+        '[[rows]]\nlabel = "Prototypes"\nalgorithm = "prototypes"\npreset = "paper"\n'
+        "changes = { width = 4, batch_size = 4, context_size = 3 }\ntried = { step_size = [1e-4, 1e-3] }\n"
+    )
+    words = ["--data", "data", "--out", "trials.json", "--steps", "2", "--episodes", "1", "--device", "cpu"]
+    assert "Prototypes" in omrl("tune", "trials.toml", *words)
+    tried = json.loads((omrl.folder / "trials.json").read_text())
+    # The best of two values lies on an edge, so that one more is tried beyond it.
+    assert [one["trial"]["step_size"] for one in tried[:2]] == [1e-4, 1e-3] and len(tried) == 3
+    assert {one["algorithm"] for one in tried} == {"prototypes"}

@@ -23,9 +23,9 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.evaluation.command import over
-from omrl.evaluation.summaries import Summary
 from omrl.families import get_family
 from omrl.runs.model import Model
+from omrl.runs.records import Summary
 from omrl.words import quantity
 
 FAMILY = "sparse-point-robot"

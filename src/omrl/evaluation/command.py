@@ -11,8 +11,8 @@ from rich.table import Table
 
 from omrl.commands.evaluate import Evaluate
 from omrl.evaluation import stats
-from omrl.evaluation.summaries import Summary
 from omrl.evaluation.testing import evaluate
+from omrl.runs.records import Summary
 from omrl.runs.run import Run
 from omrl.words import quantity
 

@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
 from omrl.data import MetaDataset
 from omrl.evaluation import stats
 from omrl.evaluation.protocol import Array
+from omrl.runs.records import Summary
 from omrl.words import quantity
-
-
-class Interval(TypedDict):
-    """A mean and its 95 % interval; one seed has none."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-TaskReturn = TypedDict("TaskReturn", {"task": str, "return": float})
-
-
-class Summary(TypedDict, total=False):
-    """What scores sum up to; a protocol that counts more adds an interval of each thing by its name."""
-
-    protocol: str
-    split: str
-    context: int
-    context_level: str
-    context_from: str
-    file: str
-    tasks_trained_on: int
-    stopped: list[int]
-    updates: int
-    seeds: int
-    tasks: int
-    mean: Interval
-    iqm: float
-    per_seed: list[float]
-    worst_task: TaskReturn
-    best_task: TaskReturn
-    random: float
-    expert: float
-    normalised: float
-    chance: float
-    identification: Interval
-    action_error: Interval
-    constant_error: Interval
-    noise_floor: Interval
-    q_logged: Interval
-    q_policy: Interval
-    esr: list[float]
-    rms: list[float]
 
 
 def summary(scores: Array, dataset: MetaDataset, step: int) -> Summary:

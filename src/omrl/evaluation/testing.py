@@ -15,11 +15,11 @@ from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.evaluation.contexts import embeddings
 from omrl.evaluation.protocol import Array, Protocol, Resources, get_protocol
-from omrl.evaluation.summaries import Summary, as_summary, context_words, logged_summary, summary
+from omrl.evaluation.summaries import as_summary, context_words, logged_summary, summary
 from omrl.families import get_family
 from omrl.learning.devices import choose_device
 from omrl.runs.model import Model
-from omrl.runs.records import LOGGED, SCORES
+from omrl.runs.records import LOGGED, SCORES, Summary
 from omrl.runs.run import Run
 from omrl.storage import folders
 

@@ -14,10 +14,10 @@ from omrl.data import MetaDataset
 from omrl.data.findings import column_names
 from omrl.errors import OmrlError, did_you_mean
 from omrl.evaluation import stats
-from omrl.evaluation.summaries import Summary, context_words, logged_summary, summary
+from omrl.evaluation.summaries import context_words, logged_summary, summary
 from omrl.families import Task, get_family
 from omrl.runs.config import RunConfig
-from omrl.runs.records import Curve, LoggedScores, Scores
+from omrl.runs.records import Curve, LoggedScores, Scores, Summary
 from omrl.runs.run import Run
 from omrl.words import quantity
 

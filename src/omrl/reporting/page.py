@@ -21,10 +21,10 @@ import numpy as np
 from omrl.drawing.runs import axis_names
 from omrl.drawing.style import Drawn, colour, dash, task_colours
 from omrl.evaluation import stats
-from omrl.evaluation.summaries import Summary
 from omrl.reporting.gather import RunFacts, short
 from omrl.reporting.probe import DRAWS, Embedding, Probe
 from omrl.reporting.tables import Table
+from omrl.runs.records import Summary
 from omrl.words import quantity
 
 

@@ -30,21 +30,38 @@ class Interval(TypedDict):
     high: float | None
 
 
+TaskReturn = TypedDict("TaskReturn", {"task": str, "return": float})
+
+
 class Summary(TypedDict, total=False):
-    """What a test found, as far as others read it: scores.json, logged.json."""
+    """What a test found: scores.json, logged.json. A protocol that counts more adds an interval of each by its name."""
 
     protocol: str
+    split: str
+    context: int
     context_level: str
+    context_from: str
+    file: str
+    tasks_trained_on: int
+    stopped: list[int]
     updates: int
     seeds: int
     tasks: int
-    stopped: list[int]
     mean: Interval
     iqm: float
-    normalised: float
+    per_seed: list[float]
+    worst_task: TaskReturn
+    best_task: TaskReturn
     random: float
     expert: float
+    normalised: float
+    chance: float
+    identification: Interval
     action_error: Interval
+    constant_error: Interval
+    noise_floor: Interval
+    q_logged: Interval
+    q_policy: Interval
     esr: list[float]
     rms: list[float]
     sha256: str

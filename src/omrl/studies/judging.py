@@ -23,10 +23,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from omrl.evaluation import stats
-from omrl.evaluation.summaries import Interval, Summary
 from omrl.families import FAMILIES
 from omrl.reporting.gather import RunFacts
-from omrl.runs.records import Curve
+from omrl.runs.records import Curve, Interval, Summary
 from omrl.studies.definitions import Claim, Data
 from omrl.studies.planning import Cell
 

@@ -23,12 +23,13 @@ from omrl.commands.train import Train
 from omrl.data import MetaDataset
 from omrl.data.manifest import MANIFEST
 from omrl.errors import OmrlError
-from omrl.evaluation.summaries import Summary, as_summary
+from omrl.evaluation.summaries import as_summary
 from omrl.evaluation.testing import evaluate, file_name
 from omrl.families import get_family
 from omrl.learning import starting, training
 from omrl.runs.config import CONFIG
 from omrl.runs.joining import join
+from omrl.runs.records import Summary
 from omrl.runs.run import Run
 from omrl.schema import changed, read
 from omrl.storage import folders
