@@ -82,7 +82,11 @@ def test_a_logarithmic_axis_has_several_labels_at_any_length(end, points, some, 
 
 
 def test_rows_of_the_comparisons_look_the_same_in_every_figure():
-    assert drawing.places(get_experiment("comparison-ant-fwd-back")) == [0, 1, 2, 3, 4]
+    looks = {}
+    for one in map(get_experiment, ("comparison-sparse-point-robot", "comparison-ant-fwd-back", "dml-vs-bellman")):
+        for row, place in zip(one.rows, drawing.places(one), strict=True):
+            assert looks.setdefault(row.label, place) == place, (one.name, row.label)
+    assert drawing.places(get_experiment("comparison-ant-fwd-back"))[:4] == [0, 1, 2, 3]
     assert drawing.places(get_experiment("dml-vs-bellman")) == [0, 3, 1, 2]
     assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]
 

@@ -17,7 +17,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation.stats import Estimate
 from omrl.runs.run import RUN, Run
 from omrl.selecting.logs import Actions
-from omrl.selecting.verdict import FAR, LEFT, Findings, judge, measured
+from omrl.selecting.verdict import FAR, LEFT, Findings, judge, mean_of_draws
 from omrl.storage import folders
 from training_helpers import SMALL
 
@@ -135,12 +135,12 @@ def test_signals_that_disagree_are_named(changes, word, why):
 def test_an_interval_has_the_spread_of_seeds_tasks_and_worlds():
     rng = np.random.default_rng(0)
     cells = rng.normal(size=(1, 3, 6)).repeat(12, axis=0)
-    alone = measured(cells)
-    wider = measured(cells + 5.0 * rng.normal(size=(12, 1, 1)))
-    assert alone.error == pytest.approx(measured(cells + 1.0).error)
+    alone = mean_of_draws(cells)
+    wider = mean_of_draws(cells + 5.0 * rng.normal(size=(12, 1, 1)))
+    assert alone.error == pytest.approx(mean_of_draws(cells + 1.0).error)
     assert wider.error > 3 * alone.error
     # Of one seed, the spread of its tasks.
-    one = measured(cells[:, :1])
+    one = mean_of_draws(cells[:, :1])
     assert one.error == pytest.approx(cells[0, 0].std(ddof=1) / np.sqrt(6))
 
 

@@ -189,9 +189,9 @@ class Trainer:
 
     def _reset(self, which: Array) -> None:
         # A fresh generator per environment and episode: nothing to save, and no draw depends on another environment.
-        before = self.first * self.envs
+        first_env = self.first * self.envs
         generators = [
-            np.random.default_rng([self.config.seed, 0, before + int(env), int(self.episode[env])]) for env in which
+            np.random.default_rng([self.config.seed, 0, first_env + int(env), int(self.episode[env])]) for env in which
         ]
         self.simulator.reset(which, generators)
         self.episode_step[which] = 0

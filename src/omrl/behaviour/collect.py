@@ -171,8 +171,8 @@ def _chosen(tasks: Sequence[Task], family: TaskFamily, args: Collect) -> tuple[T
 
 def _training_source(agents: AgentsConfig, default: Preset) -> dict[str, Any]:
     """How the agents are trained, for manifest and index; through JSON, so that it equals what those give back."""
-    envs, before = agents.envs_per_task, default.agents.steps
-    named = {level: scaled(step, before, agents.steps, envs) for level, step in default.levels.items()}
+    envs, usual_steps = agents.envs_per_task, default.agents.steps
+    named = {level: scaled(step, usual_steps, agents.steps, envs) for level, step in default.levels.items()}
     trained = [step for step in agents.checkpoints if step > 0]
     if not set(named.values()) <= set(trained) or len(set(named.values())) < len(named):
         named = evenly_named(trained)

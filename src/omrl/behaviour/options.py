@@ -51,6 +51,6 @@ def changed(start: AgentsConfig, said: Mapping[str, object]) -> AgentsConfig:
     return replace(start, **changes)
 
 
-def scaled(step: int, before: int, after: int, envs: int) -> int:
+def scaled(step: int, usual_steps: int, own_steps: int, envs: int) -> int:
     """A step of training at the same share of a shorter or longer one, on whole rounds."""
-    return round(step * after / before / envs) * envs
+    return round(step * own_steps / usual_steps / envs) * envs

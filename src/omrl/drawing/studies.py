@@ -51,10 +51,10 @@ def draw(
 
 def places(experiment: Experiment) -> list[int]:
     """Which colour and dash each row has: those that the comparisons have too look the same in every figure."""
-    compared = [row.label for row in get_experiment("comparison-sparse-point-robot").rows]
-    fixed = {row.label: compared.index(row.label) for row in experiment.rows if row.label in compared}
-    free = (place for place in count() if place not in fixed.values())
-    return [fixed[row.label] if row.label in fixed else next(free) for row in experiment.rows]
+    of_comparisons = [row.label for row in get_experiment("comparison-sparse-point-robot").rows]
+    taken = {row.label: of_comparisons.index(row.label) for row in experiment.rows if row.label in of_comparisons}
+    free = (place for place in count() if place not in taken.values())
+    return [taken[row.label] if row.label in taken else next(free) for row in experiment.rows]
 
 
 def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Figure:

@@ -71,10 +71,10 @@ def _logged_lines(found: Summary, chosen: bool) -> list[tuple[str, str]]:
         "q_policy": "Q of the policy's actions",
     }
     lines = []
-    measured: dict[str, Any] = {**found}
+    values: dict[str, Any] = {**found}
     for name, label in labels.items():
-        if name in measured:
-            lines.append((label, stats.Estimate(**measured[name]).text(3)))
+        if name in values:
+            lines.append((label, stats.Estimate(**values[name]).text(3)))
     lines[0] = (lines[0][0], f"{lines[0][1]}, {over(found)}")
     return lines
 

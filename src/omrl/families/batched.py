@@ -145,10 +145,10 @@ class MujocoSimulator(Simulator):
         return self._observe(*self._positions_velocities()).astype(np.float32)
 
     def _advance(self, actions: NDArray[np.float64]) -> Step:
-        before = self._state
-        self._state, unstable = self._engine.advance(before, actions)
+        last = self._state
+        self._state, unstable = self._engine.advance(last, actions)
         positions, velocities = self._positions_velocities()
-        forward = (positions[:, 0] - before[:, 0]) / self._dt
+        forward = (positions[:, 0] - last[:, 0]) / self._dt
         return Step(
             obs=self._observe(positions, velocities).astype(np.float32),
             rewards=self._reward(forward, np.square(actions).sum(axis=1)).astype(np.float32),

@@ -96,8 +96,8 @@ class Parameter:
             raise OmrlError(f"{label} must be positive, its smallest value is {array.min()}.")
         if self.choices and not np.isin(array, self.choices).all():
             raise OmrlError(f"{label} must be one of {', '.join(map(str, self.choices))}, not {value!r}.")
-        plain: JSON = array.tolist()
-        return plain
+        numbers: JSON = array.tolist()
+        return numbers
 
 
 @dataclass(frozen=True, eq=False)

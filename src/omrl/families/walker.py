@@ -26,16 +26,16 @@ class Walker2DParams(MujocoSimulator):
     frame_skip = 4
 
     def _build_models(self, tasks: Sequence[Task]) -> list[Any]:
-        plain = self._physics.load_model(self.model_file)
-        plain.opt.timestep = 0.004
+        unscaled = self._physics.load_model(self.model_file)
+        unscaled.opt.timestep = 0.004
         # Environments of one body share its model: a batch of many seeds must not hold a model for each.
         bodies = {repr(task.params): task for task in tasks}
-        models = {body: self._with_body(plain, task) for body, task in bodies.items()}
+        models = {body: self._with_body(unscaled, task) for body, task in bodies.items()}
         return [models[repr(task.params)] for task in tasks]
 
-    def _with_body(self, plain: Any, task: Task) -> Any:
-        """The plain model with the task's multipliers."""
-        model = copy.copy(plain)
+    def _with_body(self, unscaled: Any, task: Task) -> Any:
+        """The unscaled model with the task's multipliers."""
+        model = copy.copy(unscaled)
         for parameter, field in MODEL_FIELDS.items():
             getattr(model, field)[:] *= np.asarray(task.params[parameter])
         self._physics.recompute_constants(model)

@@ -82,8 +82,8 @@ def _measure(args: Update, name: str, seeds: int, regulariser_steps: int, device
     products: list[tuple[Any, tuple[torch.Tensor, ...]]] = []
     if device == "cpu":
         # Operations are seen one by one where they are not compiled.
-        _, plain = populate(kind, OBS, ACT, config, range(seeds), device, "eager")
-        products = _products(lambda: plain.step(draw))
+        _, eager = populate(kind, OBS, ACT, config, range(seeds), device, "eager")
+        products = _products(lambda: eager.step(draw))
     kernels = _kernels(step) if device == "cuda" else {}
     return {
         "algorithm": name,

@@ -60,10 +60,10 @@ def has_compiler() -> bool:
 @contextmanager
 def limited_threads(count: int | None) -> Iterator[None]:
     """Compute with so many threads, or with as many as before; afterwards as before."""
-    before = torch.get_num_threads()
+    usual = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(usual)

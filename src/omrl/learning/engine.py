@@ -223,7 +223,7 @@ class Population:
 
     def _capture(self, draw: Draw) -> None:
         """Warm up on a side stream, undo the warm-up, then capture one step as a graph."""
-        before = {key: value.clone() for key, value in self.state().items()}
+        untouched = {key: value.clone() for key, value in self.state().items()}
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -235,7 +235,7 @@ class Population:
         # Another thread may be looking at the return, and allocate: only what this one does is captured.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._graph_info = self._step(draw)
-        self.load_state(before)
+        self.load_state(untouched)
         self._graph = graph
 
     def state(self) -> dict[str, Tensor]:

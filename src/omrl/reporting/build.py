@@ -43,11 +43,11 @@ class Names:
         self._given: set[str] = set()
 
     def __call__(self, *words: str) -> str:
-        plain = "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:40] or "x" for word in words)
-        found, number = plain, 1
+        wanted = "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:40] or "x" for word in words)
+        found, number = wanted, 1
         while found in self._given:
             number += 1
-            found = f"{plain}-{number}"
+            found = f"{wanted}-{number}"
         self._given.add(found)
         return found
 
@@ -228,7 +228,7 @@ def _embedding(facts: RunFacts, found: Embedding, folder: Path, name: Names) -> 
 
 
 def _separation(found: Embedding) -> str:
-    measured = ""
+    numbers = ""
     if found.esr:
-        measured = f" Training tasks: ESR {np.mean(found.esr):.2f}, RMS {np.mean(found.rms):.2f}."
-    return f"Distances between contexts of the same and of different tasks.{measured}"
+        numbers = f" Training tasks: ESR {np.mean(found.esr):.2f}, RMS {np.mean(found.rms):.2f}."
+    return f"Distances between contexts of the same and of different tasks.{numbers}"

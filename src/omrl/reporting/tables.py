@@ -159,8 +159,8 @@ def logged(runs: Sequence[RunFacts]) -> Table:
     names = [name for name, value in known[0].logged.items() if isinstance(value, dict)] if known else []
     rows = []
     for facts in known:
-        measured: dict[str, Any] = {**facts.logged}
-        values = (measured.get(name) for name in names)
+        logged: dict[str, Any] = {**facts.logged}
+        values = (logged.get(name) for name in names)
         chance = f"{facts.logged['chance']:.3f}"
         rows.append((facts.name, chance, *(str(stats.Estimate(**v)) if v else NONE for v in values)))
     columns = ("run", "chance", *(name.replace("_", " ") for name in names))

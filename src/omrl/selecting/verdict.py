@@ -53,8 +53,8 @@ def sum_up(signals: Signals) -> Findings:
         seeds=seeds,
         tasks=tasks,
         logger=float(signals.logged.mean()),
-        gain=measured(signals.gained).interval(),
-        fitted_q=measured(signals.fitted_q).interval(),
+        gain=mean_of_draws(signals.gained).interval(),
+        fitted_q=mean_of_draws(signals.fitted_q).interval(),
         left=float(signals.left.mean()),
         far=_known(signals.far),
         outside=float(signals.outside.mean()),
@@ -65,7 +65,7 @@ def sum_up(signals: Signals) -> Findings:
     )
 
 
-def measured(cells: Array) -> stats.Measured:
+def mean_of_draws(cells: Array) -> stats.Measured:
     """The mean of [draws, seeds, tasks], with the spread of seeds and tasks and that of the draws in its error."""
     scores = cells.mean(0)
     # Of one seed, tasks alone say how far another could be.

@@ -99,16 +99,16 @@ class Worlds:
     def __init__(self, rows: Log, seed: int = 0) -> None:
         self.rows = rows
         change = [after - obs for obs, after in zip(rows.obs, rows.next_obs, strict=True)]
-        before = [np.concatenate(pair, -1) for pair in zip(rows.obs, rows.act, strict=True)]
-        after = [np.concatenate(pair, -1) for pair in zip(rows.next_obs, rows.act, strict=True)]
-        both = [np.concatenate(pair, -1) for pair in zip(before, rows.next_obs, strict=True)]
+        obs_act = [np.concatenate(pair, -1) for pair in zip(rows.obs, rows.act, strict=True)]
+        next_obs_act = [np.concatenate(pair, -1) for pair in zip(rows.next_obs, rows.act, strict=True)]
+        both = [np.concatenate(pair, -1) for pair in zip(obs_act, rows.next_obs, strict=True)]
         kept = [~term for term in rows.term]
         reward = [rew[k, None] for rew, k in zip(rows.rew, kept, strict=True)]
-        self.change = fit(before, change, seed)
+        self.change = fit(obs_act, change, seed)
         # What a reward depends on is for the evidence to say.
         candidates = {
             name: fit([x[k] for x, k in zip(inputs, kept, strict=True)], reward, seed + 1)
-            for name, inputs in (("before", before), ("after", after), ("both", both))
+            for name, inputs in (("before", obs_act), ("after", next_obs_act), ("both", both))
         }
         self.rewarded_by = max(candidates, key=lambda name: candidates[name].evidence)
         self.reward = candidates[self.rewarded_by]

@@ -141,8 +141,11 @@ def foreign(folder: Path, kind: Kind) -> list[str]:
             if path.is_dir() and not path.is_symlink():
                 fits = any(len(parts) < len(pattern) and _fits(parts, pattern) for pattern in patterns)
             else:
-                plain = (*parts[:-1], parts[-1].removeprefix(".").removesuffix(".tmp"))  # of a kill while it is written
-                ends = (parts, plain) if name.endswith(".tmp") else (parts,)
+                finished = (
+                    *parts[:-1],
+                    parts[-1].removeprefix(".").removesuffix(".tmp"),
+                )  # of a kill while it is written
+                ends = (parts, finished) if name.endswith(".tmp") else (parts,)
                 fits = not path.is_symlink() and any(
                     len(one) == len(pattern) and _fits(one, pattern) for one in ends for pattern in patterns
                 )

@@ -73,9 +73,9 @@ class Cut:
         self._tests: dict[str, tuple[Job, dict[str, Any]]] = {}
         self._drawn: dict[str, tuple[Experiment, Sequence[Cell]]] = {}
         self._parts: dict[str, tuple[Job, int, int]] = {}
-        before = Plan.open(places.progress)
-        self._repacked = before.repacked
-        self._threads = {unit.name: unit.threads for unit in before.units}
+        earlier = Plan.open(places.progress)
+        self._repacked = earlier.repacked
+        self._threads = {unit.name: unit.threads for unit in earlier.units}
         self.units = list(self._cut())
         for unit in [unit for unit in self.units if unit.name in self._repacked]:
             self.units += self.split(unit, again=True)

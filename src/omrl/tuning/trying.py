@@ -105,10 +105,10 @@ def keep(path: Path, found: Sequence[Tried]) -> None:
     def place(one: Mapping[str, Any]) -> tuple[str, str]:
         return one["family"], one["row"]
 
-    before = read_json_list(path) if path.is_file() else []
-    if any("family" not in one or "row" not in one for one in before):
+    earlier = read_json_list(path) if path.is_file() else []
+    if any("family" not in one or "row" not in one for one in earlier):
         raise OmrlError(f"{path} is not a file of trials: each says of which family and row it is.")
-    kept = [one for one in before if place(one) != place(found[0])] + list(found)
+    kept = [one for one in earlier if place(one) != place(found[0])] + list(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text("[\n" + ",\n".join(json.dumps(one) for one in kept) + "\n]\n")
@@ -134,7 +134,7 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
     if dataset.family is None and shared.ground is None:
         shared.ground = Ground(level.select(names), held)
     kept = list(range(len(trials)))
-    before = 0
+    done = 0
     for until in rung_steps(args.steps, args.rungs):
         for group in groups:
             places = [place for place in group.places if place // seeds in kept]
@@ -157,8 +157,8 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
                 learner.algorithm, learner.population = populate_trials(
                     kind, *shape, own, own_seeds, device, tried=group.tried
                 )
-                if before:
-                    learner.step = before
+                if done:
+                    learner.step = done
                     learner.population.load_state(group.state_of(places))
                 learner.learn(1_000, until)
                 group.keep(places, learner.population.state())
@@ -178,7 +178,7 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
         means = {trial: _rank(np.mean(scores[trial * seeds : (trial + 1) * seeds])) for trial in kept}
         # The better half goes on; of equal ones, those that were named first.
         kept = sorted(sorted(kept, key=lambda trial: -means[trial])[: (len(kept) + 1) // 2])
-        before = until
+        done = until
     results: list[Tried] = []
     for i, trial in enumerate(trials):
         part = slice(i * seeds, (i + 1) * seeds)

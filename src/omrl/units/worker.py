@@ -199,11 +199,11 @@ def _parent(path: str) -> str:
 
 
 def _shared(
-    read: Mapping[str, Any], contents: Sequence[Any], root: Path, before: Sequence[tuple[str, str]] = ()
+    read: Mapping[str, Any], contents: Sequence[Any], root: Path, read_earlier: Sequence[tuple[str, str]] = ()
 ) -> Path | None:
     """A folder that is read, which every unit on this node finds here; None if it was made again and is another.
 
-    It may name folders that were read `before` it.
+    It may name folders that were `read_earlier`.
     """
     wanted = {name: one[0] for name, one in read["files"].items()}
     place, name = root / digest(wanted), Path(read["path"]).name
@@ -219,7 +219,7 @@ def _shared(
                 else:
                     for file, (digits, number) in read["files"].items():
                         put(target := new / file, data := ray.get(contents[number]), digits)
-                        target.write_bytes(Places(before).brought(data, target.name))
+                        target.write_bytes(Places(read_earlier).brought(data, target.name))
                 new.parent.rename(place)
     return place / name
 

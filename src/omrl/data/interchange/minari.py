@@ -272,12 +272,12 @@ def _slug(name: str) -> str:
 @contextmanager
 def _datasets_path(path: Path) -> Iterator[None]:
     """Minari takes the folder that it writes to from the environment."""
-    before = os.environ.get("MINARI_DATASETS_PATH")
+    outer = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(path)
     try:
         yield
     finally:
-        if before is None:
+        if outer is None:
             del os.environ["MINARI_DATASETS_PATH"]
         else:
-            os.environ["MINARI_DATASETS_PATH"] = before
+            os.environ["MINARI_DATASETS_PATH"] = outer

@@ -110,8 +110,8 @@ def tidy(table: dict[str, Column], plan: Plan, place: Place, report: Report) -> 
             remedy = "sort the file by it, or name a column of times with --time"
             raise place.error("step", f"the rows of the episode are not in order; {remedy}", row)
     holes = nowhere | term_hole | trunc_hole | _hole(table, columns.step)
-    table, still = _filled(table, plan, starts, report)
-    holes |= still
+    table, unfilled = _filled(table, plan, starts, report)
+    holes |= unfilled
     if holes.any():
         # What follows a hole is an episode of its own: nothing bridges it.
         begins |= np.append(False, holes[:-1])
