@@ -259,17 +259,24 @@ def test_experiments_without_results_are_named():
     assert paper.missing(all_of_them) == "All of the paper's experiments were run.\n"
 
 
-def test_tables_that_experiments_made_are_included_as_they_are(tmp_path):
+def test_tables_that_experiments_made_are_included_without_what_all_rows_share(tmp_path):
+    made = {
+        "returns": "| data | row | seeds | IQM | mean |\n| --- | --- | ---: | ---: | ---: |\n"
+        "| wind | A \\| B | 5 | – | 1.00 |\n| wind | C | 5 | – | -0.50 |\n",
+        "embedding": "| row | ESR |\n| --- | ---: |\n| A | 0.5 |\n",
+    }
     for one in PAPER:
         (tmp_path / one["experiment"] / "tables").mkdir(parents=True)
-        for name in one["tables"]:
-            (tmp_path / one["experiment"] / "tables" / f"{name}.md").write_text(f"{name} of {one['experiment']}\n")
+        for name in set(one["tables"]) & set(made):
+            (tmp_path / one["experiment"] / "tables" / f"{name}.md").write_text(made[name])
     there = [one | {"folder": tmp_path / one["experiment"]} for one in PAPER]
+    narrow = "| row | mean |\n| --- | ---: |\n| A \\| B | 1.00 |\n| C | -0.50 |\n"
     assert paper.included("returns", there) == (
-        "**comparison-point-robot-wind**\n\nreturns of comparison-point-robot-wind\n\n"
-        "**comparison-ant-fwd-back**\n\nreturns of comparison-ant-fwd-back\n"
+        f"**comparison-point-robot-wind** (data: wind; seeds: 5)\n\n{narrow}\n"
+        f"**comparison-ant-fwd-back** (data: wind; seeds: 5)\n\n{narrow}"
     )
-    assert paper.included("embedding", there) == "**power-law**\n\nembedding of power-law\n"
+    # Of one row nothing is left out.
+    assert paper.included("embedding", there) == f"**power-law**\n\n{made['embedding']}"
 
 
 def test_curves_of_runs_that_were_shown_are_not_shown_again():

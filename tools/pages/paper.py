@@ -1,20 +1,24 @@
 """Tables and pictures of docs/paper.md and docs/comparisons.md: the paper's experiments, and what came out of them.
 
-What tools/publish.py kept of an experiment has tables already: those are included as they are.
+What tools/publish.py kept of an experiment has tables already: those are included, not made again.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pages.markdown import number, table
 
+from omrl.reporting.tables import NONE
 from omrl.studies.definitions import experiments
 from omrl.studies.judging import across_families
 from omrl.studies.listing import COLUMNS, overview
 
 # What stands behind the name of an experiment whose claim is not the paper's.
 OURS = " (ours)"
+# Between cells of a Markdown table.
+CELLS = re.compile(r"(?<!\\)\|")
 # Pixels of a page's text, for pictures.
 WIDTH = 680
 
@@ -61,10 +65,26 @@ def missing(paper: Any) -> str:
 
 
 def included(kind: str, paper: Any) -> str:
-    """The tables of a kind that experiments have made of themselves, one below the other."""
-    made = [one for one in paper if kind in one["tables"]]
-    parts = [f"**{one['experiment']}**\n\n{(one['folder'] / 'tables' / f'{kind}.md').read_text()}" for one in made]
+    """The tables of a kind that experiments have made of themselves, one below the other.
+
+    What is the same in all rows of a table is said once, above it: pages are narrow.
+    """
+    parts = []
+    for one in paper:
+        if kind in one["tables"]:
+            said, narrow = _narrowed((one["folder"] / "tables" / f"{kind}.md").read_text())
+            parts.append(f"**{one['experiment']}**{f' ({said})' if said else ''}\n\n{narrow}")
     return "\n".join(parts)
+
+
+def _narrowed(markdown: str) -> tuple[str, str]:
+    """What all rows of a table have in common, and the table without it."""
+    lines = [[cell.strip() for cell in CELLS.split(line)[1:-1]] for line in markdown.splitlines()]
+    head, _, *rows = lines
+    same = [place for place in range(len(head)) if len(rows) > 1 and len({row[place] for row in rows}) == 1]
+    said = "; ".join(f"{head[place]}: {rows[0][place]}" for place in same if rows[0][place] != NONE)
+    left = [[cell for place, cell in enumerate(line) if place not in same] for line in lines]
+    return said, "".join(f"| {' | '.join(line)} |\n" for line in left)
 
 
 def picture(results: Any, figure: str, width: int, about: str) -> str:
