@@ -214,6 +214,17 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in slugs, f"{page.name}: {link}"
 
 
+def test_scripts_that_pages_and_scripts_name_are_there() -> None:
+    sources = [*(ROOT / "tools").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py"), ROOT / "Makefile"]
+    named = {
+        (path.relative_to(ROOT), script)
+        for path in (*PAGES, ROOT / "CONTRIBUTING.md", *sources)
+        for script in re.findall(r"(?<![\w/])(?:tools|benchmarks|examples)/[\w/]+\.(?:py|sh)", path.read_text())
+    }
+    assert len(named) > 20
+    assert [(str(where), script) for where, script in sorted(named) if not (ROOT / script).is_file()] == []
+
+
 def test_index_names_every_page() -> None:
     index = (DOCS / "index.md").read_text()
     pages = [str(page.relative_to(DOCS)) for page in PAGES[1:]]
