@@ -82,12 +82,16 @@ def test_a_run_that_was_not_tested_is_one_sentence_that_says_how(tmp_path, publi
 
 def test_runs_and_experiments_are_kept_apart(tmp_path, published):
     finished(tmp_path / "out", "power-law")
-    for words in ((tmp_path / "out" / "power-law", made(tmp_path / "a")), ()):
-        if not words:
-            published("focal", tmp_path / "a")
-            words = (tmp_path / "out" / "power-law",)
-        with pytest.raises(SystemExit, match="either the experiments of a study or runs"):
-            published("focal", *words)
+    experiment, run = tmp_path / "out" / "power-law", made(tmp_path / "a")
+    with pytest.raises(SystemExit, match="either the experiments of a study or runs"):
+        published("focal", experiment, run)
+    assert not (tmp_path / "results").exists()
+    published("focal", run)
+    with pytest.raises(SystemExit, match="either the experiments of a study or runs"):
+        published("focal", experiment)
+    published("paper", experiment)
+    with pytest.raises(SystemExit, match="either the experiments of a study or runs"):
+        published("paper", run)
 
 
 # -- experiments -------------------------------------------------------------------------------------------------------
