@@ -134,10 +134,20 @@ def test_a_study_compares_it_with_others(omrl):
         'tables = ["returns"]\n[[experiment.ours.claims]]\ntext = "More are better."\nmetric = "return"\n'
         'better = ["many"]\nworse = ["few"]\nwhose = "ours"\n'
     )
-    assert "many on" in omrl("study", "run", "ours.toml", "--scale", "small", "--seeds", "2", "--device", "cpu")
+    words = ["study", "run", "ours.toml", "--scale", "small", "--seeds", "2", "--device", "cpu"]
+    assert "many on" in omrl(*words)
     results = json.loads((omrl.folder / "study" / "ours" / "results.json").read_text())
     assert [row["algorithm"] for row in results["rows"]] == ["prototypes", "prototypes"]
     assert results["claims"][0]["verdict"]
+    # Another claim about the same runs is judged, and nothing is trained.
+    trained = {path: path.stat().st_mtime_ns for path in omrl.folder.glob("study/runs/*/checkpoints/*")}
+    text = (omrl.folder / "ours.toml").read_text()
+    (omrl.folder / "ours.toml").write_text(text.replace("More are better.", "More are still better."))
+    omrl(*words)
+    again = json.loads((omrl.folder / "study" / "ours" / "results.json").read_text())
+    assert [claim["claim"] for claim in again["claims"]] == ["More are still better."]
+    assert again["rows"] == results["rows"] and trained
+    assert trained == {path: path.stat().st_mtime_ns for path in omrl.folder.glob("study/runs/*/checkpoints/*")}
 
 
 def test_its_hyperparameters_are_tried(omrl):
