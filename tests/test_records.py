@@ -11,7 +11,7 @@ import omrl
 from omrl.errors import OmrlError
 from omrl.runs.checkpoints import CHECKSUM
 from omrl.runs.run import Run
-from omrl.storage.files import write_tensors
+from omrl.storage.files import read_json, write_json, write_tensors
 from training_helpers import metrics, pumps, train
 
 
@@ -156,6 +156,14 @@ def test_a_calibrated_run_may_be_replaced(made, tmp_path):
     (tmp_path / "run" / "calibration.safetensors").write_bytes(b"")
     train(made / "pumps", tmp_path / "run", force=True)
     assert not (tmp_path / "run" / "calibration.safetensors").exists()
+
+
+def test_what_a_run_names_and_there_is_not_is_said_with_the_file(run):
+    path, config = run / "config.json", read_json(run / "config.json")
+    for key, value in (("algorithm", "99999"), ("level", "<script>"), ("seed", 10**30)):
+        write_json(path, {**config, key: value})
+        with pytest.raises(OmrlError, match=rf"config\.json.*{value}"):
+            omrl.evaluate(run, device="cpu")
 
 
 def test_a_name_of_the_newest_checkpoint_in_another_encoding_is_none(run):

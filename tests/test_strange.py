@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import warnings
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 import omrl
 from domain_helpers import LEVEL, SCALE, a_task, log, save
 from omrl.errors import OmrlError
-from omrl.runs.calibration import PARTS, Honest
+from omrl.runs.calibration import CALIBRATION, PARTS, Honest
 from omrl.runs.model import StrangeContext
 from omrl.runs.run import RUN, Run
 from omrl.storage import folders
+from omrl.storage.files import write_tensors
 from service_helpers import boilers
 from training_helpers import train
 
@@ -221,3 +224,15 @@ def test_the_command_writes_the_same_again_and_damage_is_noticed(run):
             omrl.load(run).adapt(context(np.random.default_rng(7), 32))
     finally:
         path.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", ["0.home.slopes", "1.home.errors", "0.usual.8.anywhere.level", "1.clone.weights"])
+def test_a_calibration_whose_parts_do_not_fit_is_told_before_it_is_needed(run, tmp_path, name):
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / CALIBRATION
+    with safe_open(path, framework="numpy") as file:
+        notes, arrays = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    assert name in arrays
+    write_tensors(path, {**arrays, name: np.zeros((7, 3))}, notes)
+    with pytest.raises(OmrlError, match=f"{CALIBRATION} is damaged"):
+        _ = omrl.load(tmp_path / "run").calibration

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from omrl.errors import OmrlError
+from omrl.storage.files import write_json
 from omrl.units import place
 from omrl.units.board import Board, page, print_status
 from omrl.units.local import Inline, Processes
@@ -201,9 +202,32 @@ def test_a_plan_is_what_was_written(tmp_path):
     )
     plan.write(tmp_path)
     assert Plan.open(tmp_path) == plan
-    (tmp_path / "plan.json").write_text('{"schema": 1, "units": [{"name": 3}]}')
-    with pytest.raises(OmrlError, match="is not a plan of units"):
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"schema": 1, "units": [{"name": 3}]}',
+        '{"schema": 1, "units": [{"name": "a", "kind": "test", "label": 3}], "repacked": {}}',
+        '{"schema": 1, "units": [], "repacked": {"a": [["one"]]}}',
+        '{"schema": 1, "units": {}}',
+    ],
+)
+def test_types_in_a_plan_are_checked(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(OmrlError, match=r"plan\.json"):
         Plan.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("title", 3), ("now", "late"), ("units", {"a": {"label": "A", "kind": "draw", "state": "odd"}})]
+)
+def test_types_in_what_a_board_wrote_are_checked(tmp_path, key, value):
+    with Board("title", [Unit("a", "draw", "A")], tmp_path).shown() as board:
+        state = board.state()
+    write_json(tmp_path / "progress.json", {**state, key: value})
+    with pytest.raises(OmrlError, match=rf"progress\.json: {key}"):
+        print_status(tmp_path)
 
 
 @pytest.mark.parametrize(

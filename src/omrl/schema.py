@@ -29,6 +29,8 @@ Number = TypeVar("Number", int, float)
 
 # Dimensions and numbers of learners beyond this are no plan, but a damaged file.
 LARGEST = 1_000_000
+# Generators take 64 bits, and learners count on from the first one's seed.
+LARGEST_SEED = 2**62
 # What a value of the wrong type should have been.
 WANTED = {
     "int": "a whole number",
@@ -55,6 +57,12 @@ def _at_least_one(value: int) -> int:
 def _size(value: int) -> int:
     if not 1 <= value <= LARGEST:
         raise _wrong(f"must be at least 1, not {value}" if value < 1 else f"cannot be as large as {value}")
+    return value
+
+
+def _seed(value: int) -> int:
+    if not 0 <= value <= LARGEST_SEED:
+        raise _wrong(f"must lie between 0 and {LARGEST_SEED}, not at {shortened(value)}")
     return value
 
 
@@ -88,8 +96,18 @@ def _layers(value: tuple[int, ...]) -> tuple[int, ...]:
     return value
 
 
+def _plain_values(value: dict[str, Any]) -> dict[str, Any]:
+    for name, one in value.items():
+        try:
+            hash(tuple(one) if isinstance(one, list) else one)
+        except TypeError:  # tables, and lists in lists
+            raise _wrong(f"must be numbers, words and lists of these, not {name} = {shortened(one)}") from None
+    return value
+
+
 AtLeastOne = Annotated[int, AfterValidator(_at_least_one)]
 Size = Annotated[int, AfterValidator(_size)]
+Seed = Annotated[int, AfterValidator(_seed)]
 Count = Annotated[int, AfterValidator(_not_negative)]
 Positive = Annotated[float, AfterValidator(_above_zero)]
 NotNegative = Annotated[float, AfterValidator(_not_negative)]
@@ -97,7 +115,9 @@ Fraction = Annotated[float, AfterValidator(_fraction)]
 NearBounds = Annotated[float, AfterValidator(_near_bounds)]
 # Files have lists where Python has tuples.
 Floats = Annotated[tuple[float, ...], Field(strict=False)]
+Words = Annotated[tuple[str, ...], Field(strict=False)]
 Numbers = Annotated[tuple[int, ...], Field(strict=False)]
+Changes = Annotated[dict[str, Any], AfterValidator(_plain_values)]
 Layers = Annotated[tuple[int, ...], Field(strict=False), AfterValidator(_layers)]
 
 

@@ -24,6 +24,7 @@ from safetensors.numpy import save as save_tensors
 import omrl
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.commands.data import Import
+from omrl.commands.study import Status
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
 from omrl.data import MetaDataset, interchange
@@ -37,7 +38,7 @@ from omrl.reporting import build
 from omrl.runs import checkpoints
 from omrl.runs.run import Run
 from omrl.storage import adopting
-from omrl.studies import definitions, planning
+from omrl.studies import definitions, planning, status
 from omrl.tuning import trying
 from omrl.tuning.rows import chosen_rows
 from torture import steps, world
@@ -118,8 +119,9 @@ def goes_on(made: Path, box: Path) -> object:
 
 
 def stages_go_on(made: Path, box: Path) -> object:
-    steps.learns_stages(made, box / "stages-begun")
-    return _end(box / "stages-begun" / "out")
+    work = next(box.glob("*-begun"))
+    steps.learns_stages(made, work)
+    return _end(work / "out")
 
 
 def _end(run: Path) -> object:
@@ -245,6 +247,11 @@ def study_goes_on(made: Path, box: Path) -> object:
     return None
 
 
+def status_is_told(made: Path, box: Path) -> object:
+    status.run(Status(box / "studied" / "out"))
+    return None
+
+
 def adopted(name: str) -> Reader:
     def read(made: Path, box: Path) -> object:
         (box / name / ".omrl.json").unlink(missing_ok=True)
@@ -322,11 +329,18 @@ KINDS: dict[str, Kind] = {
     "timings.json": Kind("run", "run/timings.json", "json", is_told),
     "logged.csv": Kind("run", "run/logged.csv", "csv", is_told),
     "logged.json": Kind("run", "run/logged.json", "json", is_told),
+    "selected.csv": Kind("run", "run/selected.csv", "csv", is_told),
+    "selected.json": Kind("run", "run/selected.json", "json", is_told),
     "scores.csv": Kind("robot", "robot/scores.csv", "csv", robot_is_told),
     "scores.json": Kind("robot", "robot/scores.json", "json", robot_is_told),
     "scores.json, of a study": Kind("studied", "studied/out/runs/*/logged.json", "json", study_goes_on),
+    "plan.json of a study": Kind("studied", "studied/out/progress/plan.json", "json", study_goes_on),
+    "progress.json of a study": Kind("studied", "studied/out/progress/progress.json", "json", status_is_told),
     "stage, result": Kind(
         "stages-begun", "stages-begun/out/stages/*/result.safetensors", "noted tensors", stages_go_on, seal_checkpoint
+    ),
+    "stage, checkpoint": Kind(
+        "stage-begun", "stage-begun/out/stages/*/checkpoint.safetensors", "noted tensors", stages_go_on, seal_checkpoint
     ),
     # a meta-dataset
     "manifest.json": Kind("pumps", "pumps/manifest.json", "json", is_valid, same=True),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import omrl
 from omrl.behaviour import agents
 from omrl.commands.data import Import
@@ -17,6 +19,9 @@ from omrl.commands.tune import Tune
 from omrl.data import MetaDataset, interchange
 from omrl.reporting import command as reporting
 from omrl.reporting.probe import Probe
+from omrl.selecting import choosing
+from omrl.selecting.signals import Signals
+from omrl.storage import adopting
 from omrl.studies import execute
 from omrl.tuning.command import run as tune
 from service_helpers import KINDS, SIZES
@@ -95,6 +100,18 @@ def tunes(made: Path, work: Path) -> None:
     tune(Tune(made / "tune.toml", made / "pumps", work / "trials.json", steps=2, device="cpu"))
 
 
+def selects(made: Path, work: Path) -> None:
+    omrl.select(work / "out", context=8)
+
+
+def adopts(made: Path, work: Path) -> None:
+    adopting.adopt(work / "out")
+
+
+def writes_minari(made: Path, work: Path) -> None:
+    interchange.write(MetaDataset.open(made / "pumps"), work / "out", "minari", force=True)
+
+
 def writes_hdf5(made: Path, work: Path) -> None:
     interchange.write(MetaDataset.open(made / "pumps"), work / "out.hdf5", "hdf5", force=True)
 
@@ -109,8 +126,11 @@ STEPS = {
     "data import": Step("nothing", imports),
     "data import --force": Step("imported", lambda made, work: imports(made, work, force=True)),
     "data export": Step("nothing", writes_hdf5),
+    "data export --to minari": Step("nothing", writes_minari),
     "evaluate": Step("trained", evaluates),
     "calibrate": Step("trained", calibrates),
+    "select": Step("trained", selects),
+    "adopt": Step("unmarked", adopts),
     "report": Step("nothing", reports),
     "report again": Step("reported", reports),
     "export": Step("nothing", exports),
@@ -121,12 +141,15 @@ STEPS = {
 
 @contextmanager
 def quick_pages():  # type: ignore[no-untyped-def]
-    """Reports and figures in no time: the files are the same, their drawing is not what is tried here."""
+    """Reports, figures and judgements in no time: the files are the same, their making is not what is tried here."""
     kept = (reporting.build, execute.build, execute.drawing.draw)
+    judging = (choosing.Ground, choosing.look)
     reporting.build = execute.build = a_page
     execute.drawing.draw = a_figure
+    choosing.Ground, choosing.look = (lambda *_: None), a_judgement
     yield
     reporting.build, execute.build, execute.drawing.draw = kept
+    choosing.Ground, choosing.look = judging
 
 
 def a_page(runs: Any, folder: Path, command: str, *_: object) -> list[Any]:
@@ -141,6 +164,12 @@ def a_page(runs: Any, folder: Path, command: str, *_: object) -> list[Any]:
 def a_figure(experiment: Any, outcomes: Any, embeddings: Any, folder: Path, note: str) -> list[str]:
     (folder / "return.png").write_bytes(b"png")
     return ["return.png"]
+
+
+def a_judgement(model: Any, *_: object) -> Signals:
+    drawn = np.random.default_rng(0).normal(size=(3, model.population.size, 1))
+    shares = np.full(drawn.shape[1:], 0.5)
+    return Signals(drawn, drawn, drawn[0, 0], shares, shares, shares, shares, 0.5, shares[0], shares)
 
 
 def start_over(made: Path, step: Step, work: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import omrl
 from omrl.data import MetaDataset, interchange
 from omrl.families import FAMILIES
+from omrl.learning import loop
 from torture import moments, steps
 from torture.forked import attempt
 from training_helpers import pumps, train, walks
@@ -136,8 +137,10 @@ def make_runs(folder: Path) -> None:
 def make_data(folder: Path) -> None:
     """Where commands start: an empty folder, and folders with an earlier output."""
     (folder / "nothing").mkdir()
-    for name, source in (("trained", "run"), ("imported", "pumps")):
+    for name, source in (("trained", "run"), ("imported", "pumps"), ("unmarked", "run")):
         shutil.copytree(folder / source, folder / name / "out")
+    (folder / "unmarked" / "out" / ".omrl.json").unlink()
+    omrl.select(folder / "run", context=8)
     steps.collects(folder, folder / "collected")
     (folder / "policies").mkdir()
     shutil.copytree(folder / "collected" / "out" / "policies", folder / "policies" / steps.FAMILY)
@@ -164,9 +167,16 @@ def make_begun(folder: Path) -> None:
         assert ended.signal, f"{name}: {ended}"
 
     killed("begun", steps.trains, "open", ".step-0000004.safetensors.tmp")
+    killed("stage-begun", saves_at_once, "open", ".result.safetensors.tmp")
     killed("stages-begun", steps.learns_stages, "open", ".step-0000002.safetensors.tmp")
     killed("agents-begun", steps.collects, "open", ".actors-0000096.safetensors.tmp")
     killed("logging-begun", steps.collects, "open", ".manifest.json.tmp")
+
+
+def saves_at_once(made: Path, work: Path) -> None:
+    """Learn stages with a checkpoint after every update, which in such a short one nobody has the time for."""
+    loop.learn.__kwdefaults__["save_seconds"] = 0.0
+    steps.learns_stages(made, work)
 
 
 def context(folder: Path) -> dict[str, Any]:

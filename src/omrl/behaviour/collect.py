@@ -255,10 +255,11 @@ def _left_job(work: Path) -> Any:
 
 def _renamed(source: Mapping[str, Any]) -> dict[str, Any]:
     """How data was made, with today's name of a setting that earlier records have under another."""
-    agents = source.get("agents", {})
-    if "half" not in agents.get("sac", {}):
+    agents = source.get("agents")
+    sac = agents.get("sac") if isinstance(agents, Mapping) else None
+    if not isinstance(agents, Mapping) or not isinstance(sac, Mapping) or "half" not in sac:
         return dict(source)
-    sac = {"bfloat16" if name == "half" else name: value for name, value in agents["sac"].items()}
+    sac = {"bfloat16" if name == "half" else name: value for name, value in sac.items()}
     return {**source, "agents": {**agents, "sac": sac}}
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omrl.errors import OmrlError
+from omrl.storage.files import parse_json
 
 SCHEMA = 2
 # Version 1 said less of a checkpoint.
@@ -370,7 +371,7 @@ def parse_object(text: str | bytes, where: str) -> dict[str, object]:
         raise ValueError(f"{constant} is not JSON")
 
     try:
-        content = json.loads(text, parse_constant=refuse)
+        content = parse_json(text, refuse)
     except (ValueError, RecursionError) as error:
         raise OmrlError(f"{where}: it is not JSON ({error})") from error
     if not isinstance(content, dict):

@@ -227,6 +227,19 @@ class Calibration:
         score, part = max(found)
         return self.settled[seed, size].score(score), part
 
+    def check(self, folder: Path, learners: int, row: Mapping[str, Array], z: Array) -> None:
+        """Whether all parts are there and fit the run, of which this is a row: found now, not when somebody waits."""
+        try:
+            place, shape = self.obs_in_units(row["observations"]), row["actions"].shape
+            self.states.score(place)
+            for seed in range(learners):
+                for size in (1, *self.sizes):
+                    self.score(seed, {name: np.repeat(one, self.size(size), 0) for name, one in row.items()}, z)
+                if self.clones[seed].act(place, z).shape != shape:
+                    raise ValueError(f"its actions are not {shape[-1]}")
+        except Exception as error:  # there are many ways not to fit
+            raise _damaged(folder / CALIBRATION, error) from error
+
     def save(self, folder: Path) -> None:
         """Into a run's folder."""
         arrays = {"units": self.units, **{f"states.{name}": value for name, value in asdict(self.states).items()}}
@@ -265,5 +278,10 @@ class Calibration:
             settled = {(int(k[0]), int(k[2])): Settled(**values) for k, values in by_kind["settled"].items()}
             honest = {(int(k[0]), int(k[2]), k[3]): Honest(**values) for k, values in by_kind["honest"].items()}
         except Exception as error:  # safetensors raises its own kinds
-            raise OmrlError(f"{path} is damaged or of an earlier omrl ({error}): run omrl calibrate again.") from error
+            raise _damaged(path, error) from error
         return cls(step, units, homes, usual, honest, settled, states, clones)
+
+
+def _damaged(path: Path, error: Exception) -> OmrlError:
+    what = " ".join(str(error).split())[:200]
+    return OmrlError(f"{path} is damaged or of an earlier omrl ({what}): run omrl calibrate again.")

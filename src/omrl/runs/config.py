@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from omrl.errors import OmrlError
 from omrl.runs.choices import Choice
 from omrl.runs.names import Columns
-from omrl.schema import AtLeastOne, Count, Floats, Size, read, settings
+from omrl.schema import AtLeastOne, Floats, Seed, Size, read, settings
 from omrl.storage.files import read_json
 
 CONFIG = "config.json"
@@ -72,7 +72,7 @@ class RunConfig:
     """Rows of each task that are used at most."""
     seeds: Size
     """How many learners."""
-    seed: Count
+    seed: Seed
     """The first one's seed; the others follow."""
     steps: AtLeastOne
     """Updates of each learner."""

@@ -90,7 +90,10 @@ class Model:
         self.obs_dim, self.act_dim = config.observation_dim, config.action_dim
         self.action_low = np.array(config.action_low, np.float32)
         self.action_high = np.array(config.action_high, np.float32)
-        kind = get_algorithm(config.algorithm)
+        try:
+            kind = get_algorithm(config.algorithm)
+        except OmrlError as error:
+            raise OmrlError(f"{run.folder / CONFIG}: {error}") from error
         self.hyperparameters = schema.read(kind.Config, config.hyperparameters, run.folder / CONFIG)
         self.algorithm, self.population = populate(
             kind, self.obs_dim, self.act_dim, self.hyperparameters, config.all_seeds(), device, mode
@@ -150,7 +153,12 @@ class Model:
     def calibration(self) -> Calibration | None:
         """What strange contexts are told by, if `omrl calibrate` was run since it was trained."""
         found = Calibration.open(self.run.folder)
-        return found if found is not None and found.step == self.step else None
+        if found is None or found.step != self.step:
+            return None
+        widths = {"observations": self.obs_dim, "actions": self.act_dim, "next_observations": self.obs_dim}
+        row = {"rewards": np.zeros(1), **{name: np.zeros((1, width)) for name, width in widths.items()}}
+        found.check(self.run.folder, self.population.size, row, self.infer(row, 0))
+        return found
 
     def calibrated(self) -> Calibration:
         """The calibration, where there has to be one."""

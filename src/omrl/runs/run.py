@@ -57,7 +57,7 @@ from omrl.runs.records import (
 from omrl.schema import conform
 from omrl.storage import folders
 from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
-from omrl.words import quantity
+from omrl.words import quantity, shortened
 
 # The two lines of `latest`.
 CHECKPOINT = re.compile(r"step-\d{7,}\.safetensors")
@@ -128,9 +128,14 @@ class Run:
         for dim in ("observation_dim", "action_dim"):
             if getattr(config, dim) != getattr(found, dim):
                 raise OmrlError(
-                    f"{place} has {dim} {getattr(found, dim)}, but the run was trained with "
+                    f"{place} has {dim} {getattr(found, dim)}, but {self.folder} was trained with "
                     f"{getattr(config, dim)}: it is not the data of this run any more."
                 )
+        if config.level not in found.levels:
+            raise OmrlError(
+                f"{self.folder / CONFIG} names the level {shortened(config.level)}, which {place} does not have; "
+                f"it has {', '.join(found.levels)}."
+            )
         return found
 
     def move_data(self, data: Path) -> None:

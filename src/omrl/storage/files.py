@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -56,13 +56,18 @@ def read_json_list(path: Path) -> list[dict[str, object]]:
     return value
 
 
+def parse_json(data: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """What JSON says; a ValueError where it says nothing that can be written again."""
+    text = data if isinstance(data, str) else data.decode("utf-8")
+    value = json.loads(text, parse_constant=parse_constant)
+    if "\\ud" in text.lower():  # half a character, perhaps, which no file and no terminal can show
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
+
+
 def _json(path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
-        value = json.loads(text)
-        if "\\ud" in text.lower():  # half a character, perhaps, which no file and no terminal can show
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        return value
+        return parse_json(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise OmrlError(f"{path} is not JSON ({reason}).") from error

@@ -19,12 +19,11 @@ from omrl.algorithms import check_trusted, known_algorithms
 from omrl.data.manifest import LEVELS
 from omrl.errors import OmrlError, did_you_mean
 from omrl.families import FAMILIES, get_family
-from omrl.schema import AtLeastOne, NotNegative, read, settings
+from omrl.schema import AtLeastOne, Changes, NotNegative, Words, read, settings
 
 Figure = Literal["return", "return-log", "q", "breadth", "embedding", "embedding-pca", "embedding-3d", "levels"]
 Tabled = Literal["returns", "embedding", "shift", "q"]
 Metric = Literal["return", "esr", "identification", "q_growth", "action_error"]
-Words = Annotated[tuple[str, ...], Field(strict=False)]
 
 
 @settings
@@ -65,7 +64,7 @@ class Row:
     label: str
     algorithm: str
     preset: str | None = None
-    changes: dict[str, Any] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
     level: str | None = None
     context_level: str | None = None
     steps: AtLeastOne | None = None

@@ -163,7 +163,9 @@ def kept_test(run: Path, updates: int, **options: object) -> tuple[Summary | Non
     raw = run / file_name(Evaluate(run, **given))
     there = raw.is_file() and not Run.open(run).scores_changed(raw.stem)
     kept = Run.open(run).summary(raw.stem) if there else {}
-    whole = kept.get("updates") == updates and kept.keys() >= NEEDED
+    logged = kept.get("protocol") == "logged"
+    needed = {*NEEDED, "action_error"} if logged else NEEDED
+    whole = kept.get("updates") == updates and kept.keys() >= needed and logged == raw.stem.startswith("logged")
     return (as_summary(kept) if whole else None), raw, options
 
 

@@ -8,13 +8,13 @@ from dataclasses import field
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from omrl.commands.tune import Tune
 from omrl.errors import OmrlError, did_you_mean
-from omrl.schema import read, settings
+from omrl.schema import Changes, read, settings
 
 # The rows of the paper's comparisons, which come with omrl.
 COMPARISONS = "comparisons"
@@ -30,7 +30,7 @@ class Row:
     tried: dict[str, Values]
     """Values by name; names with a comma between them always have the same value."""
     preset: str | None = None
-    changes: dict[str, Any] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.tried or not all(self.tried.values()):

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, NotRequired, get_args
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
+from typing_extensions import TypedDict
 
+from omrl.schema import conform
 from omrl.storage.files import read_json, replacing, write_json
 from omrl.units.schedule import Event
 from omrl.units.unit import Outcome, Unit
@@ -28,7 +30,22 @@ PROGRESS, PAGE = "progress.json", "index.html"
 SCHEMA = 1
 # Seconds between two writings of the files.
 WRITE_SECONDS = 1.0
-STATES = ("running", "done", "failed", "waiting")
+Stands = Literal["running", "done", "failed", "waiting"]
+STATES: tuple[Stands, ...] = get_args(Stands)
+
+
+class UnitState(TypedDict):
+    """How far one is."""
+
+    label: str
+    kind: str
+    state: Stands
+    node: NotRequired[str]
+    text: NotRequired[str]
+    error: NotRequired[str]
+    since: NotRequired[float]
+    seconds: NotRequired[float]
+    memory: NotRequired[int]
 
 
 class State(TypedDict):
@@ -40,7 +57,7 @@ class State(TypedDict):
     now: float
     over: bool
     nodes: dict[str, str]
-    units: dict[str, dict[str, Any]]
+    units: dict[str, UnitState]
 
 
 class Board:
@@ -56,7 +73,7 @@ class Board:
     ) -> None:
         """`links` are pages that units make, relative to the folder; `alone` where each unit shows itself."""
         self.title, self._folder, self._links, self._alone = title, folder, links or {}, alone
-        self.units: dict[str, dict[str, Any]] = {}
+        self.units: dict[str, UnitState] = {}
         self._nodes: Mapping[str, str] = {}
         self._began, self._written = time.time(), 0.0
         self._live: Live | None = None
@@ -101,7 +118,7 @@ class Board:
             if self._alone:
                 print(f"\n{self._done() + 1}/{len(self.units)}  {own['label']}", flush=True)
 
-    def _ended(self, own: dict[str, Any], outcome: Outcome, node: str) -> None:
+    def _ended(self, own: UnitState, outcome: Outcome, node: str) -> None:
         own |= {"state": "done" if outcome.status == "done" else "failed", "node": node, "text": ""}
         own |= {"seconds": round(outcome.seconds, 3), "memory": outcome.memory, "error": outcome.error}
         if self._alone:
@@ -181,7 +198,7 @@ def counts(state: State) -> str:
 def print_status(folder: Path) -> None:
     """What the files of a board say."""
     read: Any = read_json(folder / PROGRESS)
-    state: State = read
+    state: State = conform(State, read, folder / PROGRESS)
     total = len(state["units"])
     ended = sum(one["state"] in ("done", "failed") for one in state["units"].values())
     print(f"{state['title']}: {ended} of {total} units ({counts(state)})")
@@ -194,7 +211,7 @@ def print_status(folder: Path) -> None:
             )
     for one in state["units"].values():
         if one["state"] == "failed":
-            print(f"failed: {one['label']}: {one['error']}")
+            print(f"failed: {one['label']}: {one.get('error', '')}")
     print(folder / PAGE)
 
 
@@ -240,7 +257,7 @@ tr.running td {{ font-weight: 600; }}
 """
 
 
-def _table_row(one: Mapping[str, Any], link: str | None) -> str:
+def _table_row(one: UnitState, link: str | None) -> str:
     label = escape(one["label"])
     if link is not None and one["state"] == "done":
         label = f'<a href="{escape(link)}">{label}</a>'

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from omrl.errors import OmrlError
+from omrl.schema import Words, conform, read, settings
 from omrl.storage.files import read_json, write_json
 from omrl.storage.folders import BeingWritten
 
@@ -35,7 +36,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@settings
 class Unit:
     """A part of a plan: what has to be done before it, and what it takes."""
 
@@ -43,7 +44,7 @@ class Unit:
     kind: str
     label: str
     """For people."""
-    after: tuple[str, ...] = ()
+    after: Words = ()
     """Names of units that have to be done before."""
     threads: int | None = None
     """Threads on a CPU, which decide the last bits of results; as many as there are if left out."""
@@ -198,7 +199,7 @@ class Plan:
         try:
             if values["schema"] != PLAN_SCHEMA:
                 raise OmrlError(f"{path} has schema {values['schema']!r}; this version of omrl reads {PLAN_SCHEMA}.")
-            units = [Unit(**{**one, "after": tuple(one["after"])}) for one in values["units"]]
-            return cls(units, {name: [list(part) for part in parts] for name, parts in values["repacked"].items()})
+            units = [read(Unit, one, path) for one in values["units"]]
+            return cls(units, conform(dict[str, list[list[int]]], values["repacked"], path))
         except (AttributeError, KeyError, TypeError) as error:
             raise OmrlError(f"{path} is not a plan of units ({error}).") from error

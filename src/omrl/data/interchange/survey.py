@@ -131,7 +131,9 @@ class Survey:
 
     def _values(self, name: str, values: Column) -> None:
         wide = values.reshape(len(values), -1)
-        found = [_few(np.unique(column[~is_missing(column)])) for column in wide.T]
+        # Dates, say, are no choices, and do not mix with another task's numbers.
+        plain = values.dtype.kind in "biufU"
+        found = [_few(np.unique(column[~is_missing(column)])) if plain else None for column in wide.T]
         if name in self.values:
             pairs = zip(self.values[name], found, strict=False)
             found = [None if a is None or b is None else _few(np.union1d(a, b)) for a, b in pairs]
