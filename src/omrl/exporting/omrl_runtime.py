@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,8 +43,9 @@ def load(path: str | Path | None = None) -> Model:
         with np.load(file, allow_pickle=False) as stored:
             for part in stored.zip.infolist():
                 with stored.zip.open(part) as member:
-                    claimed = _claimed(member)
-                if max(claimed, part.file_size) > file.stat().st_size:
+                    np.lib.format.read_magic(member)
+                    shape, _, kind = np.lib.format.read_array_header_1_0(member)  # before memory is taken for it
+                if max(math.prod(shape) * kind.itemsize, part.file_size) > file.stat().st_size:
                     raise ValueError("it claims more than it holds")
             arrays = {name: stored[name] for name in stored.files}
         about = json.loads(str(arrays.pop("about")))
@@ -57,9 +58,8 @@ def load(path: str | Path | None = None) -> Model:
             actions = model.adapt([(zeros[0], middle, 0.0, zeros[0])] * rows).act(zeros)
             if actions.shape != (rows, model.act_dim):
                 raise ValueError(f"its actions are {list(actions.shape)}")
-        for one, other in (("observation_mean", "observation_std"), ("action_low", "action_high")):
-            if arrays[one].shape != arrays[other].shape:
-                raise ValueError(f"its {one} and {other} differ in length")
+        for pair in (("observation_mean", "observation_std"), ("action_low", "action_high")):
+            np.stack([arrays[name] for name in pair])  # an error where one is longer
         known, read = model.obs_dim + model.act_dim + 1, len(arrays["encoder.weight.0"])
         if read not in (known, known + model.obs_dim):
             raise ValueError(f"its encoder reads {read} numbers, not {known} or {known + model.obs_dim}")
@@ -67,14 +67,6 @@ def load(path: str | Path | None = None) -> Model:
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{file} cannot be read as an exported policy ({what}).") from error
     return model
-
-
-def _claimed(member: IO[bytes]) -> int:
-    """How many bytes an array says that it has, before memory is taken for it."""
-    old = np.lib.format.read_magic(member) == (1, 0)
-    read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(member)
-    return math.prod(shape) * dtype.itemsize
 
 
 class Model:
