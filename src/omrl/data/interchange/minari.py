@@ -12,7 +12,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,8 @@ def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     finally:
         if not target.exists():
             for path in missing:
-                path.rmdir()
+                with suppress(OSError):  # it was never made, or holds what could not be removed either
+                    path.rmdir()
 
 
 def _group(folder: Path) -> Path:
