@@ -410,8 +410,8 @@ def test_training_refuses_what_it_cannot_learn(tmp_path):
 
     flags = {"action_kind": "discrete", "time": "at"}
     dataset = load(write(tmp_path / "logs.csv", dosed([0, 1, 5])), **flags)
-    with pytest.raises(OmrlError, match=r"are discrete, which focal cannot learn; .* with --action-kind continuous"):
-        train("focal", dataset.path, tmp_path / "run")
+    with pytest.raises(OmrlError, match=r"are discrete, which mbml cannot learn; .* with --action-kind continuous"):
+        train("mbml", dataset.path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

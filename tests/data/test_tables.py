@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import sys
 
 import h5py
 import numpy as np
@@ -399,8 +400,10 @@ def test_bad_parquet(tmp_path):
 @pytest.mark.parametrize(("kind", "module", "extra"), [("hdf5", "h5py", "hdf5"), ("parquet", "pyarrow", "parquet")])
 def test_missing_extras_are_named(kind, module, extra, tmp_path, monkeypatch):
     (tmp_path / f"logs.{kind}").touch()
-    monkeypatch.setitem(__import__("sys").modules, module, None)
-    monkeypatch.setitem(__import__("sys").modules, f"{module}.parquet", None)
+    # The module of a format is imported when it is first needed, and the extra with it.
+    monkeypatch.delitem(sys.modules, f"omrl.data.interchange.{kind}", raising=False)
+    for name in (module, f"{module}.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(OmrlError, match=rf"needs {module}: pip install 'omrl\[{extra}\]'"):
         run(kind, tmp_path / f"logs.{kind}", tmp_path / "out")
 
