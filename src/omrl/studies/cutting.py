@@ -215,7 +215,7 @@ class Cut:
             args = replace(args, seed=args.seed + first, seeds=count, out=args.out.with_name(name))
         else:
             self._runs[job] = args.out
-        if running.trained(args):
+        if running.left_alone(args):
             if self._alone:
                 print(f"{args.out} is trained", flush=True)
             return None

@@ -132,9 +132,14 @@ def trained(args: Train) -> bool:
     return run.step >= args.steps
 
 
+def left_alone(args: Train) -> bool:
+    """Whether there is nothing to do for a run: it is trained, and was not killed before its last note."""
+    return trained(args) and (args.out / "timings.json").is_file()
+
+
 def train(args: Train, hyperparameters: MetaConfig) -> None:
     """Train, go on, or leave alone what is finished."""
-    if trained(args):
+    if left_alone(args):
         print(f"{args.out} is trained", flush=True)
         return
     print(f"training {args.out}", flush=True)
