@@ -280,7 +280,9 @@ def tensors(data: bytes, rng: Random) -> bytes:
 
     size = int.from_bytes(data[:8], "little")
     notes = json.loads(data[8 : 8 + size]).get("__metadata__")
-    arrays = {name: np.ascontiguousarray(array) for name, array in changed_arrays(load(data), rng).items()}
+    # Sorted: safetensors has another order in every process, and a seed is to give the same file again.
+    found = dict(sorted(load(data).items()))
+    arrays = {name: np.ascontiguousarray(array) for name, array in changed_arrays(found, rng).items()}
     return save(arrays, notes)
 
 
@@ -296,7 +298,7 @@ def tensor_notes(data: bytes, rng: Random) -> bytes:
 
     size = int.from_bytes(data[:8], "little")
     notes = json.loads(data[8 : 8 + size])["__metadata__"]
-    key = rng.choice(list(notes))
+    key = rng.choice(sorted(notes))
     try:
         notes[key] = json_text(changed_value(json.loads(notes[key]), rng)).decode()
     except ValueError:
@@ -306,9 +308,10 @@ def tensor_notes(data: bytes, rng: Random) -> bytes:
 
 def _packed(members: dict[str, bytes], rng: Random) -> bytes:
     written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+    way = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    with zipfile.ZipFile(written, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content, way)  # without the time of day
     return written.getvalue()
 
 
