@@ -57,7 +57,8 @@ def resident() -> float:
 
 def soak(label: str, calls: int, call: Callable[[int], object]) -> dict[str, Any]:
     """Latencies in microseconds, and memory on the way."""
-    taken, memory = np.zeros(calls), []
+    # Written once, so that the stopwatch takes all its memory before the first look.
+    taken, memory = np.full(calls, np.nan), []
     with Meter(label, calls) as meter:
         for i in range(calls):
             started = time.perf_counter()

@@ -178,6 +178,17 @@ def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
                 assert other["difference"]["high"] < 0
 
 
+def test_what_is_said_in_one_minute_is_what_was_found():
+    (found,) = (results for results in PUBLISHED if results["experiment"] == "comparison-sparse-point-robot")
+    rows = {row["row"]: row["mean"]["value"] for row in found["rows"]}
+    first = (RESULTS.parent / "docs" / "results.md").read_text().split("\n## ")[0]
+    readme = (RESULTS.parent / "README.md").read_text().split("## Results")[1].split("<!-- table")[0]
+    said = ["FOCAL, the paper's numbers", "Batch PEARL, the paper's numbers", "Batch PEARL", "Contextual BCQ", "FOCAL"]
+    for text, labels in ((first, [*said, "Contextual cloning", "FOCAL, dual form"]), (readme, said)):
+        numbers = {f"{rows[label]:.2f}" for label in labels} | {f"{found['rows'][0]['expert']:.2f}", "13.58"}
+        assert set(re.findall(r"\d+\.\d\d", text)) == numbers
+
+
 def test_the_paper_s_sentence_on_all_families_counts_its_own_comparisons_alone():
     found = across_families(PUBLISHED)
     paper = {
