@@ -385,7 +385,7 @@ def test_data_that_is_gone_or_another_gets_one_sentence(run_of_plants, tmp_path)
     with pytest.raises(OmrlError, match=r"nowhere, the data of .*, is not there; --data says where it lies now"):
         evaluate(moved(tmp_path / "nowhere"))
     plants(tmp_path / "wider", [0, 1], test=[1], obs_dim=4)
-    with pytest.raises(OmrlError, match="has observation_dim 4, but the run was trained with 3"):
+    with pytest.raises(OmrlError, match=r"has observation_dim 4, but .*/run was trained with 3"):
         evaluate(moved(tmp_path / "wider"))
     plants(tmp_path / "untested", [0, 1])
     with pytest.raises(OmrlError, match="has no test tasks"):

@@ -104,7 +104,7 @@ def test_other_data_in_the_place_of_a_run_s_own_counts_as_missing(made, tmp_path
     (tmp_path / "moved" / "config.json").write_text(json.dumps(config | {"data": other}))
     kept, lost = gather.gather([made.own, tmp_path / "moved"])  # the same folder of data
     assert kept.dataset is not None and lost.dataset is None
-    assert "but the run was trained with 2: it is not the data of this run any more" in lost.data_note
+    assert "moved was trained with 2: it is not the data of this run any more" in lost.data_note
 
 
 def test_own_logs_are_told_by_what_logs_can_tell(made, tags):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,16 +55,16 @@ def read_json_list(path: Path) -> list[dict[str, object]]:
     return value
 
 
-def parse_json(data: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+def parse_json(data: str | bytes, parse_constant: Callable[[str], None] | None = None) -> object:
     """What JSON says; a ValueError where it says nothing that can be written again."""
     text = data if isinstance(data, str) else data.decode("utf-8")
-    value = json.loads(text, parse_constant=parse_constant)
+    value: object = json.loads(text, parse_constant=parse_constant)
     if "\\ud" in text.lower():  # half a character, perhaps, which no file and no terminal can show
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     return value
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path) -> object:
     try:
         return parse_json(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
