@@ -19,7 +19,7 @@ test: lint
 
 # The rest, which takes longer: all pages of the documentation, the report in a browser, whole experiments.
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 2 -m thorough
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m thorough
 
 # Damaged files, kills at every file operation, full disks, no memory: half an hour. SEED= repeats a campaign or goes on
 # with it; a short form is among the tests.

@@ -36,7 +36,7 @@ def returns(family: TaskFamily, actor: dict[str, Any]) -> Any:
         kinds = ("weight", "bias")
         weights, biases = ([actor[f"{k}.{i}"][part].astype(np.float32) for i in range(layers)] for k in kinds)
         tasks = family.tasks[part]
-        for rows in roll_out(family, tasks, weights, biases, episodes=EPISODES, seed=(7, 1)):
+        for rows in roll_out(family, tasks, weights, biases, episodes=EPISODES, seeds=[(7, 1)] * len(tasks)):
             found.append(rows["rewards"][rows["step"] < family.horizon].sum() / (rows["step"] == 0).sum())
     return np.array(found)
 

@@ -3,9 +3,10 @@
     python benchmarks/ray_study.py results/scale/ray-study.json            wall clocks, and that results are the same
     python benchmarks/ray_study.py results/scale/ray-kills.json --kills    the same while workers, nodes and drivers die
 
-Both make data, runs and figures from nothing, each in its own folder. Times need an otherwise idle machine; that the
-results are the same does not. A kill is drawn by a fixed seed: one worker at random, or one node at random that is not
-the head, in whose place a new one comes; the driver is killed by the same signal, and its command started again.
+Both make data, runs and figures from nothing, each in its own folder; with the same `--work` the second has no need to
+do the study here again. Times need an otherwise idle machine; that the results are the same does not. A kill is drawn
+by a fixed seed: one worker at random, or one node at random that is not the head, in whose place a new one comes; the
+driver is killed by the same signal, and its command started again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from ray_cluster import Nodes, nodes
 
@@ -51,11 +54,31 @@ def differences(one: Path, other: Path) -> tuple[int, list[str]]:
     return len(names), sorted(name for name in names if ours.get(name) != theirs.get(name))
 
 
+def most_megabytes(progress: Path) -> dict[str, float]:
+    """Of a process that did a unit of each kind; it may have done others before."""
+    found: dict[str, float] = {}
+    for unit in json.loads(progress.read_text())["units"].values():
+        found[unit["kind"]] = max(found.get(unit["kind"], 0.0), round(unit.get("memory", 0) / 1e6))
+    return found
+
+
 def timed(words: list[str], log: Path) -> float:
     began = time.perf_counter()
     with log.open("w") as file:
         subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, check=True)
     return time.perf_counter() - began
+
+
+def here(name: str, work: Path) -> dict[str, float]:
+    """What `--at-once 2` takes; a folder that has it from before is left alone."""
+    kept = work / "local.json"
+    if not kept.exists():
+        shutil.rmtree(work / "local", ignore_errors=True)
+        load = os.getloadavg()[0]
+        seconds = timed(command(name, work / "local", "--at-once", "2"), work / "local.log")
+        kept.write_text(json.dumps({"load_before": round(load, 2), "at_once_2_seconds": round(seconds, 1)}))
+    found: dict[str, float] = json.loads(kept.read_text())
+    return found
 
 
 def start(words: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -98,6 +121,8 @@ def disturbed(
         done.append({"what": what, "after_seconds": round(time.monotonic() - began, 1)})
         print(f"{done[-1]['after_seconds']} s: killed a {what}", flush=True)
         due = time.monotonic() + every * rng.uniform(0.5, 1.5)
+    if len(done) < len(plan):
+        raise SystemExit(f"It ended after {len(done)} of {len(plan)} kills: a smaller --every has room for all.")
     return done
 
 
@@ -111,33 +136,33 @@ def main() -> None:
     parser.add_argument("--workers-and-nodes", type=int, default=20)
     parser.add_argument("--drivers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=Path, help="a folder that stays; studies in it are gone on with")
+    parser.add_argument("--work", type=Path, help="a folder that stays, and what was done here with it")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("PYTHONPATH", str(ROOT / "src"))
     with tempfile.TemporaryDirectory() as temporary:
         work = args.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        found: dict[str, object] = {"study": args.name, "nodes": args.nodes, "cores_of_the_machine": os.cpu_count()}
-        found["load_before"] = os.getloadavg()[0]
-        local = timed(command(args.name, work / "local", "--at-once", "2"), work / "local.log")
-        found["at_once_2_seconds"] = round(local, 1)
-        print(f"--at-once 2: {local:.1f} s", flush=True)
+        found: dict[str, Any] = {"study": args.name, "nodes": args.nodes, "cores_of_the_machine": os.cpu_count()}
+        found |= here(args.name, work)
+        print(f"--at-once 2: {found['at_once_2_seconds']} s", flush=True)
+        there, log = work / ("kills" if args.kills else "ray"), work / "ray.log"
+        shutil.rmtree(there, ignore_errors=True)
+        found["ray_load_before"] = round(os.getloadavg()[0], 2)
         with nodes(args.nodes) as cluster:
-            words = command(args.name, work / "ray", "--on", cluster.address)
+            words = command(args.name, there, "--on", cluster.address)
             began = time.perf_counter()
             if args.kills:
-                killed = disturbed(
-                    cluster, words, work / "ray.log", args.workers_and_nodes, args.drivers, args.every, args.seed
-                )
-                found["killed"] = killed
+                kills = (args.workers_and_nodes, args.drivers, args.every, args.seed)
+                found["killed"] = disturbed(cluster, words, log, *kills)
             else:
-                timed(words, work / "ray.log")
+                timed(words, log)
             found["ray_seconds"] = round(time.perf_counter() - began, 1)
+        found["most_megabytes"] = most_megabytes(there / "out" / "progress" / "progress.json")
         if not args.kills:
-            found["overhead"] = round(found["ray_seconds"] / local, 3)  # type: ignore[operator]
+            found["overhead"] = round(found["ray_seconds"] / found["at_once_2_seconds"], 3)
         for part in ("data", "out"):
-            count, odd = differences(work / "local" / part, work / "ray" / part)
+            count, odd = differences(work / "local" / part, there / part)
             found[f"{part}_files_compared"], found[f"{part}_files_that_differ"] = count, odd
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(found, indent=2) + "\n")

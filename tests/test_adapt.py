@@ -7,6 +7,9 @@ import json
 import subprocess
 import sys
 import warnings
+from collections import deque
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +144,7 @@ def test_a_bad_context_gets_one_sentence(trained, change, message):
         omrl.load(trained).adapt({name: value for name, value in context.items() if value is not None})
 
 
+NO_NUMBERS = (np.datetime64(1, "s"), np.timedelta64(1, "s"), "1.5", b"1.5", np.complex128(1 + 2j), None)
 ODD = {
     "complex": np.zeros((4, 2)) + 1j,
     "masked": np.ma.masked_array(np.zeros((4, 2)), mask=[[0, 0], [0, 1], [0, 0], [0, 0]]),
@@ -148,6 +152,10 @@ ODD = {
     "words": np.full((4, 2), "1.5"),
     "records": np.zeros((4, 2), dtype=[("a", "f4")]),
     "too large": [[10**400, 0]] * 4,
+    "masked rows": [np.zeros(2), np.ma.masked_array([0.0, 0.0], mask=[0, 1]), np.zeros(2), np.zeros(2)],
+    "masked rows of a deque": deque([np.zeros(2), np.ma.masked_array([0.0, 0.0], mask=[0, 1])] * 2),
+    "masked numbers": [[0.0, 0.0], [0.0, np.ma.masked], [0.0, 0.0], [0.0, 0.0]],
+    **{f"{value!r} as an object": np.array([[0.0, value]] * 4, dtype=object) for value in NO_NUMBERS},
 }
 
 
@@ -165,7 +173,18 @@ def test_tensors_with_a_gradient_are_numbers(trained):
     rows = {"observations": np.ones((4, 2)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
     policy = omrl.load(trained).adapt({**rows, "next_observations": rows["observations"]})
     with_gradient = torch.ones(4, 2, requires_grad=True)
-    assert np.array_equal(policy.act(with_gradient), policy.act(rows["observations"]))
+    for given in (with_gradient, list(with_gradient), [list(row) for row in with_gradient]):
+        assert np.array_equal(policy.act(given), policy.act(rows["observations"]))
+    row = (with_gradient[0], torch.zeros(2), torch.tensor(0.0, requires_grad=True), with_gradient[0])
+    np.testing.assert_allclose(omrl.load(trained).adapt([row] * 4).z, policy.z, rtol=1e-6)
+
+
+def test_numbers_of_other_kinds_are_numbers(trained):
+    rows = {"observations": np.ones((4, 2)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
+    policy = omrl.load(trained).adapt({**rows, "next_observations": rows["observations"]})
+    nothing_masked = np.ma.masked_array([1.0, 2.0], mask=False)
+    for given in ([True, Decimal(2)], [Fraction(1), 2], np.array([np.float32(1), 2], dtype=object), nothing_masked):
+        assert np.array_equal(policy.act(given), policy.act([1.0, 2.0]))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +194,9 @@ def test_tensors_with_a_gradient_are_numbers(trained):
         ({"seed": 0.5}, "There is no seed 0.5"),
         ({"seed": True}, "There is no seed True"),
         ({"window": 2.5}, "window must be at least 1 row, not 2.5"),
+        ({"window": True}, "window must be at least 1 row, not True"),
+        ({"window": np.timedelta64(3)}, "window must be at least 1 row, not"),
+        ({"forget": True}, "forget must lie above 0 and be at most 1, not True"),
         ({"forget": "x"}, "forget must lie above 0 and be at most 1, not 'x'"),
     ],
 )
@@ -196,10 +218,25 @@ def test_actions_outside_their_bounds_are_said_to_be(trained):
         model.adapt({**rows, "actions": actions}, on_strange="ignore")
 
 
-@pytest.mark.parametrize("transitions", [[], 3, [(1, 2)], "text", [1, 2, 3]])
+@pytest.mark.parametrize("transitions", [[], 3, [(1, 2)], "text", [1, 2, 3], [np.array(3.0)], [torch.tensor(3.0)]])
 def test_a_context_of_another_kind_gets_one_sentence(trained, transitions):
     with pytest.raises(OmrlError):
         omrl.load(trained).adapt(transitions)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: omrl.load(3), "A run is given by its path, not by 3"),
+        (lambda: omrl.load(None), "A run is given by its path, not by None"),
+        (lambda: omrl.report(["run"], 3), "A report is given by its path, not by 3"),
+        (lambda: omrl.report(3, "out"), "A run is given by its path, not by 3"),
+        (lambda: omrl.report(["run", None], "out"), "A run is given by its path, not by None"),
+    ],
+)
+def test_what_is_no_path_gets_one_sentence(call, sentence):
+    with pytest.raises(OmrlError, match=sentence):
+        call()
 
 
 def test_adapting_and_acting_need_no_simulator(data, trained, tmp_path):

@@ -11,7 +11,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "omrl"
 # Functions that import something themselves, and why.
 LOCAL_IMPORTS = {
-    "__main__.py:main": "whoever interrupts the imports of the command line gets no traceback",
     "algorithms/__init__.py:_checked": "presets are read and listed without torch",
     "behaviour/collect.py:run": "matplotlib is an extra",
     "data/dataset.py:MetaDataset.save": "the writer gives back datasets, and a dataset is saved by the writer",
@@ -24,6 +23,7 @@ LOCAL_IMPORTS = {
     "learning/devices.py:has_compiler": "the same, and torch has to be told a place for its programs before",
     "runs/mirrors.py:need_wandb": "wandb is an extra, and a policy is loaded without it",
     "runs/mirrors.py:tensorboard": "tensorboardX is an extra, and a policy is loaded without it",
+    "units/on_ray.py:_task.<locals>.do": "what Ray runs travels whole, to nodes that may have no omrl",
     "units/place.py:executor": "Ray is an extra",
     "units/place.py:given": "Ray is an extra",
     "units/unit.py:perform": "a plan is made and looked at without torch",

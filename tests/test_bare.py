@@ -45,6 +45,24 @@ loaded = {name.split(".")[0] for name in sys.modules}
 print(json.dumps({"act": acted, "loaded": sorted(loaded & {"tyro", "rich", "gymnasium", "mujoco", "matplotlib"})}))
 """
 
+SERVE = """
+import json, sys
+import numpy as np
+import onnxruntime
+
+sys.path.insert(0, "numpy-alone")
+import omrl_runtime
+
+rows = dict(np.load("context.npz"))
+acted = omrl_runtime.load().adapt(rows).act(rows["observations"])
+encoder, actor = (onnxruntime.InferenceSession(f"graphs/{name}.onnx") for name in ("encoder", "actor"))
+context = np.concatenate([rows[name].reshape(len(acted), -1) for name in omrl_runtime.CONTEXT], -1, dtype=np.float32)
+(z,) = encoder.run(None, {"context": context[None]})
+obs = rows["observations"].astype(np.float32)
+(graphs,) = actor.run(None, {"obs": obs, "z": np.repeat(z, len(obs), axis=0)})
+print(json.dumps({"numpy": acted.tolist(), "onnx": graphs.tolist()}))
+"""
+
 
 def required(*roots: str) -> list[str]:
     """Names of all distributions that pip would install for some requirements, without extras."""
@@ -71,8 +89,8 @@ def wheel(tmp_path_factory) -> Path:
     return made
 
 
-def environment(folder: Path, wheel: Path, distributions: list[str]) -> Path:
-    """The interpreter of an environment with the wheel and links to these distributions."""
+def environment(folder: Path, wheel: Path | None, distributions: list[str]) -> Path:
+    """The interpreter of an environment with links to these distributions, and the wheel if one is given."""
     venv.create(folder / "env", symlinks=True)
     (site,) = (folder / "env" / "lib").glob("python*/site-packages")
     for name in distributions:
@@ -82,8 +100,9 @@ def environment(folder: Path, wheel: Path, distributions: list[str]) -> Path:
             # Several distributions share a folder such as nvidia: each is linked by its own parts then.
             if not (site / top).exists():
                 (site / top).symlink_to(Path(str(distribution.locate_file(top))))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+    if wheel is not None:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
     return folder / "env" / "bin" / "python"
 
 
@@ -177,3 +196,22 @@ def test_a_policy_adapts_and_acts_with_numpy_torch_safetensors_and_pydantic_alon
     with np.load(tmp_path / "context.npz") as arrays:
         here = omrl_here.load(tmp_path / "run").adapt(dict(arrays)).act(arrays["observations"][0])
     assert found["act"] == here.tolist()
+
+
+def test_an_exported_policy_acts_where_neither_torch_nor_omrl_is_installed(tmp_path):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    data = MetaDataset.open(walks(FAMILIES["sparse-point-robot"], tmp_path / "data"))
+    train(tmp_path / "data", tmp_path / "run")
+    omrl_here.export(tmp_path / "run", "numpy", tmp_path / "numpy-alone")
+    omrl_here.export(tmp_path / "run", "onnx", tmp_path / "graphs")
+    context = data.sample(data.split["test"][0], 20, np.random.default_rng(0))
+    kept = {name: context[name] for name in ("observations", "actions", "rewards", "next_observations")}
+    np.savez(tmp_path / "context.npz", **kept)
+    bare = environment(tmp_path, None, required("numpy", "onnxruntime"))
+    for package in ("torch", "omrl", "safetensors", "pydantic"):
+        assert f"No module named '{package}'" in run(bare, tmp_path, "-c", f"import {package}", code=1)
+    found = json.loads(run(bare, tmp_path, "-c", SERVE).splitlines()[-1])
+    here = omrl_here.load(tmp_path / "run").adapt(kept).act(kept["observations"])
+    for way in ("numpy", "onnx"):
+        np.testing.assert_allclose(found[way], here, atol=1e-5)

@@ -66,7 +66,7 @@ def train(algorithm, data, out, **changes):
 def run(request, words, tmp_path_factory):
     out = tmp_path_factory.mktemp(request.param) / "run"
     return (
-        train(request.param, words, out, steps=300, actor_lr=3e-3, warm_up=150)
+        train(request.param, words, out, steps=300, actor_lr=3e-3, warm_up=150, slowing=0.0)
         if request.param == "focal"
         else (train(request.param, words, out, steps=300, actor_lr=3e-3))
     )
@@ -116,10 +116,23 @@ def test_levels_come_back_as_they_were_logged(levels, tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in LEARN_CHOICES])
-def test_others_refuse_in_one_sentence(algorithm, words, tmp_path):
-    with pytest.raises(OmrlError, match=f"are discrete, which {algorithm} cannot learn; if numbers between them make"):
+def test_others_refuse_in_one_sentence_that_says_who_can(algorithm, words, levels, tmp_path):
+    said = f"are discrete, which {algorithm} cannot learn: focal and contextual-bc can"
+    with pytest.raises(OmrlError, match=f"{said}.$"):  # between words there is nothing
         omrl.train(algorithm, words, tmp_path / "run", steps=1)
+    with pytest.raises(OmrlError, match=f"{said}; or, if numbers between them make sense, .* --action-kind continuous"):
+        omrl.train(algorithm, levels, tmp_path / "run", steps=1)
     assert not (tmp_path / "run").exists()
+
+
+def test_more_choices_than_are_learnt_are_refused_with_what_helps():
+    def choices(labels):
+        return [{"values": [float(i) for i in range(9)], "labels": labels}] * 2
+
+    with pytest.raises(OmrlError, match=r"81 choices together, and 64 at most are learnt; .* --action-kind continuous"):
+        in_units(choices(None), [0, 0], [8, 8])
+    with pytest.raises(OmrlError, match="give words that mean the same one name"):
+        in_units(choices([f"w{i}" for i in range(9)]), [0, 0], [8, 8])
 
 
 def test_a_run_says_its_choices_and_the_data_decides_them(words, tmp_path):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -273,3 +274,118 @@ def test_an_interruption_while_modules_are_imported_is_no_traceback(tmp_path):
     words = [sys.executable, "-m", "omrl", "families"]
     done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.split()) == (130, ["interrupted"])
+
+
+# ----------------------------------------------------------------------------- one line, whatever the words are
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [LONG],
+        ["families", f"--{LONG}"],
+        ["data", "info", LONG],
+        ["evaluate", LONG],
+        ["train", "focal", "--data", "d", "--out", "r", f"--{LONG}"],
+        ["collect", "ant-fwd-back", "--out", "r", f"--{LONG}"],
+        ["adopt", "file/a\nb"],
+    ],
+)
+def test_whatever_is_wrong_is_one_line_that_somebody_reads(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["omrl", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    said = capsys.readouterr()
+    assert (stop.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert said.err.startswith("error: ") and len(said.err) <= 1000
+
+
+def test_errors_of_the_system_are_one_line_too(capsys):
+    def work():
+        raise OSError(errno.ENAMETOOLONG, "File name too long", f"{LONG}\nx")
+
+    assert cli.told(work) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and len(said) <= 1000 and said.endswith("File name too long.\n")
+
+
+@pytest.mark.parametrize("flag", ["--data", "--out"])
+def test_a_name_that_is_no_text_is_refused_before_anything_is_made(flag, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    places = {"--data": "data", "--out": "run"} | {flag: os.fsdecode(b"d\xff")}
+    monkeypatch.setattr(sys, "argv", ["omrl", "train", "focal", *(word for pair in places.items() for word in pair)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2 and "no text in UTF-8" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_that_cannot_show_a_name_shows_its_code(tmp_path):
+    table = tmp_path / "logs.csv"
+    lines = [f"pümp-{task},{row},0.5,1,{row // 3}\n" for task in range(2) for row in range(4)]
+    table.write_text("task,obs,act,rew,term\n" + "".join(lines))
+    columns = {"task": "task", "observations": "obs", "actions": "act", "rewards": "rew", "terminations": "term"}
+    about = {"varies": "reward", "action-low": "0", "action-high": "1", "action-kind": "continuous"}
+    flags = [word for name, value in (columns | about).items() for word in (f"--{name}", value)]
+    words = ["data", "import", str(table), str(tmp_path / "data"), "--from", "csv", *flags]
+    for more in ([*words, "--in-order", "--test-fraction", "0.5"], ["data", "info", str(tmp_path / "data"), "--tasks"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "omrl", *more],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert rb"p\xfcmp-0" in done.stdout
+
+
+# ----------------------------------------------------------------------------- where it begins
+
+
+@pytest.mark.parametrize("module", ["numpy", "tyro", "omrl"])
+def test_the_script_can_be_interrupted_from_its_first_import_on(module, tmp_path):
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
+    script = Path(sys.executable).with_name("omrl")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([script, "families"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.split()) == (130, ["interrupted"])
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "ImportError('libtorch_cpu.so: failed to map segment from shared object')",
+        "SystemError('error return without exception set')",
+        "MemoryError()",
+    ],
+)
+@pytest.mark.parametrize("module", ["numpy", "omrl.families.listing"])
+def test_libraries_that_memory_does_not_suffice_for_are_one_sentence(module, raised, tmp_path):
+    path = tmp_path / "sitecustomize.py"
+    path.write_text(
+        f"""
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise {raised}
+sys.meta_path.insert(0, Finder())
+"""
+    )
+    script = Path(sys.executable).with_name("omrl")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([script, "families"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("error: There is not enough memory")
+
+
+def test_an_import_that_fails_for_another_reason_keeps_its_traceback():
+    def work():
+        raise ImportError("cannot import name 'x'")
+
+    with pytest.raises(ImportError):
+        cli.told(work)

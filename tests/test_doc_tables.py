@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 import pytest
-from pages import own_logs, paper, reliability, speed
+from pages import own_logs, paper, reliability, scale, speed
 from pages import results as results_page
 
 from publishing_helpers import ANT, WIND, estimate, results, row, summary
@@ -108,9 +109,10 @@ def test_the_table_of_the_readme_has_the_updates_below_the_rest():
     simulation = {"steps_per_second": [{"family": "half-cheetah-vel", "omrl": 3000.0, "sync": 1000.0}]}
     loading = {"omrl, episodes of 200": {"seconds": 0.5}, "minari, episodes of 200": {"seconds": 5.0}}
     agents = [{"tasks": 1, "steps_per_s": 100}, {"tasks": 100, "steps_per_s": 2000}]
-    _, *rows = cells(speed.speed(simulation, loading, agents, bench(FOCAL)))
-    assert [row[-1] for row in rows] == ["3.0x", "10.0x", "20.0x", "23.8x"]
-    assert rows[-1][0] == "one update of FOCAL, 3 discriminator steps, one H200"
+    _, *rows = cells(speed.speed(simulation, loading, agents, bench(FOCAL), bench(FOCAL)))
+    assert [row[-1] for row in rows] == ["3.0x", "10.0x", "20.0x", "23.8x", "23.8x"]
+    name = "one update of FOCAL, 3 discriminator steps, one H200"
+    assert [row[0] for row in rows[-2:]] == [name, f"{name}, bfloat16"]
 
 
 def test_small_networks_are_compared_with_what_torch_does_by_itself():
@@ -151,34 +153,35 @@ def test_threads_are_put_side_by_side():
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_short_table_has_the_preset_that_did_best_alone():
-    rows = [
-        {"family": "ant-fwd-back", "preset": preset, **summary(v)} for preset, v in (("measured", 15), ("paper", 3))
-    ]
-    assert cells(results_page.results(rows))[1:] == [["ant-fwd-back", "2", "15.00 [14.00, 17.00]", "20.00", "0.75"]]
+def test_comparisons_in_short_have_focal_the_baselines_and_their_data():
+    def one(label, value):
+        about = {"data": "ant-fwd-back", "row": label, "level": "mixed", "seeds": 5, "expert": 20.0}
+        return {**about, "mean": estimate(value)}
+
+    rows = [one(label, 10.0 + place) for place, label in enumerate(results_page.COMPARED)]
+    found = cells(results_page.comparisons([{"experiment": "comparison-ant-fwd-back", "rows": rows}, PAPER[2]]))
+    assert found[0][2:-1] == list(results_page.COMPARED)
+    (line,) = found[1:]
+    assert line[:2] == ["ant-fwd-back, mixed", "5"] and line[-1] == "20.00"
+    assert [cell.split(" ")[0] for cell in line[2:-1]] == [f"{10 + place}.00" for place in range(len(rows))]
 
 
-def test_transfer_has_a_line_for_every_setting_and_the_mean_of_its_learners_for_every_strength():
-    def one(alpha, score, level="expert", **changes):
-        changes |= {"batch_size": 64}
-        about = {"family": "walker-2d-params", "level": level, "updates": 10_000, "changes": changes}
-        return {**about, "alpha_start": alpha, "normalised": score}
-
-    figures = [one(1.0, 0.25), one(1.0, 0.75), one(30.0, 0.5), one(1.0, 0.125, latent_dim=5, beta=0.1)]
-    head, *rows = cells(results_page.transfer([*figures, one(30.0, -0.004, "mixed")]))
-    assert head[1:] == ["level", "updates", "embedding's length, beta", "learners", "alpha 1", "alpha 30"]
-    assert [line[1:] for line in rows] == [
-        ["expert", "10,000", "20, 10", "2", "0.50", "0.50"],
-        ["expert", "10,000", "5, 0.1", "1", "0.12", "-"],
-        ["mixed", "10,000", "20, 10", "1", "-", "0.00"],
-    ]
-
-
-def test_share_is_that_of_updates_in_all_seconds():
+def test_share_is_that_of_updates_in_all_seconds(tmp_path):
     seconds = {"updates": 60.0, "evaluation": 14.0, "logging": 1.0, "saving": 5.0}
-    row = {"family": "ant-fwd-back", "preset": "paper", "updates": 2_000, "seconds": seconds}
-    wanted = ["ant-fwd-back, preset paper", "2,000", "60.0", "14.0", "1.0", "5.0", "75.0%"]
-    assert cells(speed.share([row]))[1:] == [wanted]
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "timings.json").write_text(json.dumps({"seconds": seconds}))
+    one = {"run": "runs/a", "data": "ant-fwd-back", "row": "FOCAL", "seeds": 5, "updates": 2_000}
+    # A run that two experiments share has one line.
+    published = [{"folder": tmp_path / name, "rows": [one]} for name in ("x", "y")]
+    wanted = ["ant-fwd-back, FOCAL", "5", "2,000", "60.0", "14.0", "1.0", "5.0", "75.0%"]
+    assert cells(speed.share(published))[1:] == [wanted]
+
+
+def test_kernels_of_an_update_are_products_and_others():
+    row = {"algorithm": "focal", "seeds": 3, "regulariser_steps": 1, "ms": 1.5, "kernels": 300}
+    row |= {"product_kernels_us": 1_000.4, "other_kernels_us": 450.0}
+    wanted = ["focal, 3 seeds, 1 discriminator step", "1.50", "1,000", "450", "300"]
+    assert cells(speed.kernels({"updates": [row]}))[1:] == [wanted]
 
 
 def test_behaviour_data_has_a_line_for_every_level():
@@ -240,7 +243,7 @@ PAPER = [
 
 
 def test_every_claim_has_its_verdict_in_bold_words():
-    across = "FOCAL outperforms the other methods across almost all domains."
+    across = "FOCAL is better, across almost all domains."
     assert cells(paper.verdicts(PAPER)) == [
         ["experiment", "claim", "verdict", "seeds"],
         ["all comparisons", across, "**undecided**", "2 of 6 run"],
@@ -262,7 +265,7 @@ def test_experiments_without_results_are_named():
 def test_tables_that_experiments_made_are_included_without_what_all_rows_share(tmp_path):
     made = {
         "returns": "| data | row | seeds | IQM | mean |\n| --- | --- | ---: | ---: | ---: |\n"
-        "| wind | A \\| B | 5 | – | 1.00 |\n| wind | C | 5 | – | -0.50 |\n",
+        "| wind | A \\| B | 5 | – | 1.00 |\n| wind | C | 5 | – | -0.50 |\n\nKnown by their logs.\n",
         "embedding": "| row | ESR |\n| --- | ---: |\n| A | 0.5 |\n",
     }
     for one in PAPER:
@@ -270,7 +273,7 @@ def test_tables_that_experiments_made_are_included_without_what_all_rows_share(t
         for name in set(one["tables"]) & set(made):
             (tmp_path / one["experiment"] / "tables" / f"{name}.md").write_text(made[name])
     there = [one | {"folder": tmp_path / one["experiment"]} for one in PAPER]
-    narrow = "| row | mean |\n| --- | ---: |\n| A \\| B | 1.00 |\n| C | -0.50 |\n"
+    narrow = "| row | mean |\n| --- | ---: |\n| A \\| B | 1.00 |\n| C | -0.50 |\n\nKnown by their logs.\n"
     assert paper.included("returns", there) == (
         f"**comparison-point-robot-wind** (data: wind; seeds: 5)\n\n{narrow}\n"
         f"**comparison-ant-fwd-back** (data: wind; seeds: 5)\n\n{narrow}"
@@ -321,12 +324,14 @@ def test_the_campaign_is_told_by_kinds_and_by_ways():
         "twice/collect": {"tried": 6, "errors": 0, "wrong": 0},
     }
     figures = {"kinds": kinds, "tried": 1304, "inputs": 1200, "wrong": 3, "seconds": 600, "jobs": 2, "seed": 7}
+    figures |= {"environment": {"cores": 4}}
     assert cells(reliability.torture_inputs(figures))[1:] == [["config.json", "1,200", "1,100", "0"]]
     head, train, collect = cells(reliability.torture_steps(figures))
     assert (train[0], train[head.index("killed before it")], train[-1]) == ("train", "78", "3")
     assert (collect[0], collect[head.index("started twice")], collect[-1]) == ("collect", "6", "0")
     said = reliability.torture({**figures, "made": "2026-01-01"})
     assert "1,200 damaged files and 104 disturbed commands, 3 of them wrong, in 10 minutes with 2 processes" in said
+    assert "on 4 cores" in said
 
 
 def test_a_soak_shows_memory_after_a_tenth_and_at_the_end():
@@ -373,12 +378,61 @@ def test_runs_are_ranked_by_domain_with_medians_of_both_halves():
     assert [row[2] for row in rows[2:]] == ["**0.50**", "**1.00**"]
 
 
+def test_runs_that_are_equal_share_a_rank():
+    runs = [judged("crane", true, gain) for true, gain in ((0, 1), (0, 2), (1, 3))]
+    for order in (runs, runs[::-1]):
+        assert cells(own_logs.select_rank(order))[1][2] == "0.87"
+
+
 def test_verdicts_are_counted_by_what_is_true():
     runs = [judged("crane", 5, 5), judged("crane", 5, 0), judged("crane", 5, 5, left=0.5), judged("battery", -5, -5)]
     _, *rows = cells(own_logs.select_verdicts(runs))
     assert [cell.split()[0] for cell in rows[0][1:]] == ["3", "1", "2", "0"]
     assert rows[0][0].startswith("better, the three that")
     assert rows[1][4] == "1 (100% [21%, 100%])"
+
+
+def test_runs_that_do_harm_are_counted_by_what_they_are_called():
+    def harming(domain, share, gain):
+        run = judged(domain, 0, gain)
+        return {**run, "true": {**run["true"], "harmed": share, "logger_harmed": 0.1}}
+
+    runs = [harming("crane", 0.1, 5), harming("crane", 0.2, -5), harming("crane", 0.2, 0)]
+    runs += [harming("battery", 0.9, 5), harming("battery", 0.14, -5)]  # 4 points more often is none
+    head, *rows = cells(own_logs.select_harm(runs))
+    assert head == ["runs that, in", "runs", "called better", "called cannot tell", "called worse"]
+    assert [[cell.split()[0] for cell in row[1:]] for row in rows] == [
+        ["2", "0", "1", "1"],
+        ["1", "1", "0", "0"],
+        ["1", "1", "0", "0"],
+        ["1", "0", "0", "1"],
+    ]
+    assert [row[0].split(",")[0] for row in rows] == ["do harm", "do not"] * 2
+
+
+def test_a_wider_interval_says_less():
+    raw = {"value": 3.0, "error": 1.5, "freedom": 1e6}  # 1.645 errors are 2.5, 1.96 are 2.9 and 2.576 would be 3.9
+    near = {"measured": {"gained": {**raw, "value": 2.7}, "fitted_q": raw}}
+    runs = [
+        {**judged("crane", 5, 9), **near},
+        {**judged("crane", 0, 9), **near},
+        {**judged("battery", -5, 9), **near, "logger": "mixed"},
+    ]
+    _, *rows = cells(own_logs.select_levels(runs))
+    assert rows[1] == ["thresholds fixed on these, 90%", "1 of 1", "0 of 0", "0 of 0", "1 of 1"]
+    assert rows[2] == ["thresholds fixed on these, 95%", "0 of 1", "0 of 0", "0 of 0", "0 of 1"]
+    assert [row[3] for row in rows[3:]] == 2 * ["1 of 1", "1 of 1", "0 of 1"]
+
+
+def test_families_are_counted_together():
+    runs = [judged("point-robot-wind", true, true) for true in (-5, 0, 5)]
+    assert [row[:3] for row in cells(own_logs.family_rank(runs))[1:]] == [
+        ["point-robot-wind, noisy", "3", "1.00"],
+        ["**median**", "", "**1.00**"],
+    ]
+    _, *rows = cells(own_logs.family_verdicts(runs))
+    assert [row[0] for row in rows] == [f"{true}, omrl's families" for true in ("better", "neither", "worse")]
+    assert [row[2 + i].split()[0] for i, row in enumerate(rows)] == ["1", "1", "1"]
 
 
 def test_contexts_that_are_called_strange_have_a_line_for_each_size_and_their_mean():
@@ -414,8 +468,34 @@ def test_a_cell_compares_with_its_logger_task_by_task():
     assert row[6:] == ["20.0", "25 / 25 / 50"]
 
 
+def test_the_trial_says_of_each_policy_what_was_said_and_what_is_true():
+    rows = [("run", seed, task, 4.0 + seed, 0.25) for seed in (0, 1) for task in ("a", "b")]
+    rows += [("logger", 0, task, 1.0, 0.5) for task in ("a", "b")]
+    runs = {name: {"selected": {"word": "cannot tell"}, "rows": rows} for name in own_logs.TRAINED}
+    told = [{"command": f"omrl train focal --out {name} --seeds 2", "said": []} for name in runs]
+    told[-1]["said"] = ["warning: it leaves the data"]
+    walk = {"logger": "noisy", "told": told, "runs": runs}
+    _, *found = cells(own_logs.trial({**outcome_file(), "walks": [walk]}))
+    assert [row[2] for row in found] == ["no", "no", "yes"] and {row[3] for row in found} == {"cannot tell"}
+    assert found[0][4].startswith("3.5 [") and found[0][5] == "25 / 50"
+
+
 def test_what_is_missing_of_the_cells_is_said():
     words = own_logs.summary(outcome_file(outcomes(focal=3.0, contextual_bc=0.0)))
     assert "In 1 cells the default recipe is better than the logger in 1" in words and "1 of 2 cells" in words
     worse = own_logs.summary(outcome_file(outcomes(focal=-3.0, contextual_bc=0.0), wanted=1))
     assert "worse in 1." in worse and "not run" not in worse
+
+
+# -- scale -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_on_ray_says_what_it_costs_what_was_killed_and_what_differs():
+    both = {"study": "all", "nodes": 3, "at_once_2_seconds": 200.4, "ray_seconds": 230.0}
+    both |= {"data_files_compared": 1_000, "data_files_that_differ": [], "out_files_compared": 12}
+    both |= {"out_files_that_differ": ["a", "b"]}
+    _, row = cells(scale.ray_study({**both, "overhead": 1.148, "most_megabytes": {"draw": 655.0, "test": 500.0}}))
+    assert row == ["all", "3", "200", "230", "1.15x", "1,012", "2", "655"]
+    killed = [{"what": what} for what in ("worker", "driver", "worker", "node")]
+    _, row = cells(scale.ray_kills({**both, "killed": killed}))
+    assert row == ["all", "3", "200", "230", "2", "1", "1", "1,012", "2"]

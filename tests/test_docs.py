@@ -39,6 +39,7 @@ from omrl.data.arrays import ARRAYS
 from omrl.data.interchange.columns import GUESSES
 from omrl.data.manifest import Manifest, TaskEntry
 from omrl.families import FAMILIES
+from training_helpers import walks
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -57,14 +58,9 @@ NOT_RUN = {
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
     "python benchmarks/behaviour_data.py data/*": "needs all six datasets",
-    "python benchmarks/own_logs/table.py --out runs/own-logs": "takes minutes",
+    "python benchmarks/own_logs/table.py --json results/own-logs/own-logs.json": "takes minutes",
     'FULL="--actor-hidden 1024 1024 --critic-hidden 1024 1024 --batch-size 1024 --learning-rate '
     '1e-4"': "trains for minutes on a GPU",
-    "omrl collect half-cheetah-vel --from-policies --out data/half-cheetah-vel": "trains for minutes on a GPU",
-    "python benchmarks/sweep.py --data data/half-cheetah-vel --steps 8000 --batch-size 64 --regulariser-lr 1e-3 "
-    "\\": "trains for minutes on a GPU",
-    'SWEEP="python benchmarks/sweep.py --data data/walker-2d-params --json results/focal/transfer.json --held-out '
-    "4": "trains for minutes on a GPU",
     "python benchmarks/collect.py --family sparse-point-robot --tasks 100 --envs-per-task 8 --seconds 8 --mode "
     "compiled": "takes a minute",
     "python benchmarks/simulate.py --json results/speed/simulate.json": "takes a minute",
@@ -83,13 +79,21 @@ NOT_RUN = {
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
     "results/speed/throughput.json": "needs a GPU",
     "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
-    "omrl paper run power-law --device cuda --seeds 5": "takes hours",
-    "omrl tune comparisons --data data/walker-2d-params --seeds 2 --episodes 4 --out "
+    "omrl paper run power-law distribution-shift --device cuda": "takes minutes on a GPU",
+    "omrl tune comparisons --data data/sparse-point-robot --seeds 2 --bfloat16 --out "
     "results/tuning/tuned.json": "trains for minutes on a GPU",
+    "omrl bench update --device cuda --bfloat16 --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.5 --json "
+    "results/speed/update-bfloat16.json": "needs a GPU",
+    "omrl bench update --device cuda --bfloat16 --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.5 "
+    "\\": "needs a GPU",
+    "python benchmarks/own_logs/trial.py --json results/own-logs/trial.json": "takes minutes",
     "python benchmarks/own_logs/selecting.py --json results/own-logs/select.json": "takes hours on two cores",
+    "python benchmarks/own_logs/family_ranks.py sparse-point-robot point-robot-wind --json "
+    "results/own-logs/families.json": "takes minutes",
     "python benchmarks/own_logs/strange.py --json results/own-logs/strange.json": "takes half an hour on two cores",
-    "pip install 'omrl[ray]'  # here and on every node": "needs a cluster",
+    "pip install 'omrl[ray,sim,plot]'  # here and on every node": "needs a cluster",
     "ray start --head --port 6379 --disable-usage-stats  # on one machine": "needs a cluster",
+    "#!/bin/bash": "needs a cluster",
     "omrl tune trials.toml --data data/half-cheetah-vel --out trials.json --rungs 3 --on ray": "needs a cluster",
 }
 
@@ -299,7 +303,7 @@ def test_import_page_names_every_flag_and_guess() -> None:
     assert [name for names in GUESSES.values() for name in names if f"`{name}`" not in text] == []
 
 
-def test_focal_page_has_every_flag_preset_and_metric() -> None:
+def test_focal_page_has_every_flag_preset_and_metric(tmp_path) -> None:
     text = (DOCS / "focal.md").read_text()
 
     def shown(value: object) -> str:
@@ -317,8 +321,13 @@ def test_focal_page_has_every_flag_preset_and_metric() -> None:
     presets = tomllib.loads((ROOT / "src" / "omrl" / "algorithms" / "focal.toml").read_text())
     presets = {name: table for name, table in presets.items() if name not in NO_PRESETS}
     assert [name for name in presets if f"| `{name}`" not in text] == []
-    logged = {row["name"] for path in (ROOT / "results" / "focal").glob("*/metrics.csv") for row in read_rows(path)}
-    assert logged and [name for name in logged if f"| `{name}` |" not in text] == []
+    data = walks(FAMILIES["point-robot-wind"], tmp_path / "data")
+    sizes = {"hidden": (8, 8), "encoder_hidden": (8, 8), "batch_size": 8, "context_size": 4, "meta_batch": 3}
+    sizes |= {"regularisation": "policy", "level": "mixed"}
+    omrl.train("focal", data, tmp_path / "run", steps=2, log_every=1, eval_every=2, **sizes)
+    logged = {row["name"] for row in read_rows(tmp_path / "run" / "metrics.csv")}
+    told = " ".join(re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE))
+    assert logged and [name for name in logged if f"`{name}`" not in told] == []
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -151,6 +151,19 @@ def test_plain_parameters_move_by_gradient_descent_and_the_others_by_adam():
         assert torch.equal(found.params[name], value) == (name != "gain")
 
 
+def test_slower_steps_are_adams_alone():
+    slow, usual = (population([0, 1], plain_descent=["gain"]) for _ in range(2))
+    before = {name: value.clone() for name, value in usual.params.items()}
+    batch, noise = next(iter(draws(2, 1)))
+    slow.slow_down(0.5)
+    slow.slow_down(0.25)  # of the full size, not of the last
+    for p in (slow, usual):
+        p.step(lambda _: (batch, noise))
+    for name, value in usual.params.items():
+        factor = 1.0 if name == "gain" else 0.25
+        assert_close(slow.params[name] - before[name], factor * (value - before[name]))
+
+
 def test_info_has_one_value_per_learner():
     learners = population([1, 2, 3])
     info = learners.step(lambda _: next(draws(3, 1)))

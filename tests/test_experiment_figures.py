@@ -87,7 +87,9 @@ def test_rows_of_the_comparisons_look_the_same_in_every_figure():
         for row, place in zip(one.rows, drawing.places(one), strict=True):
             assert looks.setdefault(row.label, place) == place, (one.name, row.label)
     assert drawing.places(get_experiment("comparison-ant-fwd-back"))[:4] == [0, 1, 2, 3]
-    assert drawing.places(get_experiment("dml-vs-bellman")) == [0, 3, 1, 2]
+    assert drawing.places(get_experiment("dml-vs-bellman")) == [5, 6, 0, 1]
+    # A row of its own has a look that none of the others has.
+    assert drawing.places(get_experiment("deterministic-vs-probabilistic")) == [0, 3, 2, 1]
     assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]
 
 

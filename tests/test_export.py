@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import warnings
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -89,11 +91,14 @@ def test_the_runtime_learns_row_after_row_what_it_learns_at_once(kind, runs, log
     np.testing.assert_allclose(policy.z, omrl.load(runs(kind)).adapt(rows).z[0], atol=1e-5)
 
 
+MASKED = np.ma.masked_array([0.0, 0.0, 0.0], mask=[0, 1, 0])
+
+
 def test_the_runtime_is_short_and_needs_numpy_alone():
     source = Path(omrl_runtime.__file__).read_text()
     imports = {line.split()[1].split(".")[0] for line in source.splitlines() if line.startswith(("import ", "from "))}
     assert imports <= {*sys.stdlib_module_names, "numpy", "omrl_runtime"}
-    assert len(source.splitlines()) < 220
+    assert len(source.splitlines()) < 200
 
 
 @pytest.mark.parametrize(
@@ -105,6 +110,8 @@ def test_the_runtime_is_short_and_needs_numpy_alone():
         ({"rewards": np.zeros(3)}, "differ in length"),
         ({"observations": np.zeros((0, 3))}, "observations is empty"),
         ({"actions": "valve"}, "actions must be numbers"),
+        ({"rewards": np.ma.masked_array(np.zeros(4), mask=[0, 1, 0, 0])}, r"rewards must be numbers \(one is masked\)"),
+        ({"observations": [MASKED] * 4}, r"observations must be numbers \(one is masked\)"),
     ],
 )
 def test_the_runtime_says_what_is_wrong_with_a_context(change, sentence, runs, tmp_path):
@@ -115,13 +122,107 @@ def test_the_runtime_says_what_is_wrong_with_a_context(change, sentence, runs, t
         omrl_runtime.load(tmp_path / "out").adapt({name: value for name, value in rows.items() if value is not None})
 
 
+@pytest.fixture(scope="module")
+def exported(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "focal"
+    omrl.export(runs("focal"), "numpy", folder)
+    return folder
+
+
+ODD = {
+    "masked": MASKED,
+    "masked number": [0.0, np.ma.masked, 0.0],
+    "gradient": torch.zeros(3, requires_grad=True),
+    "words": ["1.5", "2", "3"],
+    "too large": [10**400, 0, 0],
+    **{
+        f"{value!r} as an object": np.array([0.0, value, 0.0], dtype=object)
+        for value in (np.datetime64(1, "s"), np.timedelta64(1, "s"), "1.5", b"1.5", np.complex128(1 + 2j), None)
+    },
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_runtime_takes_nothing_for_a_number_that_is_none(name, exported):
+    model, odd, row = omrl_runtime.load(exported), ODD[name], (np.zeros(3), np.zeros(2), 0.0, np.zeros(3))
+    policy = model.adapt([row])
+    for call in (
+        lambda: policy.act(odd),
+        lambda: policy.act([np.zeros(3), odd]),
+        lambda: policy.act(deque([np.zeros(3), odd])),
+        lambda: policy.observe(odd, *row[1:]),
+        lambda: model.adapt([row, (odd, *row[1:])]),
+    ):
+        with pytest.raises(ValueError, match=r"^(obs|observations) must be numbers \(.*\)\.$"):
+            call()
+
+
+def test_the_runtime_says_that_actions_lie_outside_their_bounds(exported):
+    model, obs = omrl_runtime.load(exported), np.array([350.0, 0.02, -5.0])
+    with pytest.warns(UserWarning, match="2 of 3 actions lie outside the bounds of the log") as said:
+        model.adapt([(obs, [1e6, 0.0], 0.0, obs), (obs, [50.0, -3.1], 0.0, obs), (obs, [100.5, -3.0], 0.0, obs)])
+    assert said[0].filename == __file__
+    policy = model.adapt([(obs, [50.0, 0.0], 0.0, obs)])
+    with pytest.warns(UserWarning, match="1 of 1 actions lie outside the bounds of the log") as said:
+        policy.observe(obs, [50.0, 1e6], 0.0, obs)
+    assert said[0].filename == __file__
+
+
+def test_actions_that_are_not_finite_name_the_weights(exported, tmp_path):
+    with np.load(exported / "weights.npz") as stored:
+        arrays = dict(stored)
+    np.savez(tmp_path / "weights.npz", **{**arrays, "actor.weight.0": np.full_like(arrays["actor.weight.0"], 1e38)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=r"weights\.npz .*gives an action that is not finite"):
+            omrl_runtime.load(tmp_path).adapt([(np.ones(3), np.zeros(2), 0.0, np.ones(3))]).act(np.full(3, 1e30))
+        policy = omrl_runtime.load(exported).adapt([(np.ones(3), np.zeros(2), 0.0, np.ones(3))])
+        with pytest.raises(
+            ValueError, match=r"^\S+weights\.npz gives an action that is not finite for this observation"
+        ):
+            policy.act(np.full(3, 3e38))
+
+
+TWO = [{"values": [0.0, 100.0], "labels": ["shut", "open"]}, {"values": [-3.0, 1.0], "labels": None}]
+
+
+def test_the_runtime_reads_and_gives_choices_of_any_number(exported, tmp_path):
+    with np.load(exported / "weights.npz") as stored:
+        arrays = dict(stored)
+    about = json.dumps({**json.loads(str(arrays["about"])), "choices": TWO})
+    np.savez(tmp_path / "weights.npz", **{**arrays, "about": np.array(about)})
+    model = omrl_runtime.load(tmp_path)
+    assert set(model.adapt([(np.zeros(3), ["open", 1], 0.0, np.zeros(3))]).act(np.zeros(3))) <= {
+        "shut",
+        "open",
+        -3.0,
+        1.0,
+    }
+    mixed = np.array([["open", 1.0], [0, True]], dtype=object)
+    assert model.numbered(mixed).tolist() == [[100.0, 1.0], [0.0, 1.0]]
+    for wrong, sentence in (
+        ([["ajar", 1.0]], r"actions cannot be 'ajar'; they are one of \['shut', 'open'\]"),
+        ([["open", 0.5]], "actions cannot be 0.5; they are one of"),
+        ([["open", "1.0"]], "actions cannot be '1.0'; they are one of"),
+        ([["open", 1.0, 1.0]], "actions must have shape"),
+        (3, "actions must have shape"),
+        ([["open", b"1"]], "actions must be numbers"),
+        ([["open", 1 + 0j]], "actions must be numbers"),
+        ([["open", np.timedelta64(1)]], "actions must be numbers"),
+        ([["open", np.ma.masked]], "one is masked"),
+        (torch.ones(1, 2, requires_grad=True), "actions must be numbers"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            model.numbered(wrong)
+
+
 def test_the_runtime_takes_tuples_and_refuses_other_things(runs, logs, tmp_path):
     omrl.export(runs("focal"), "numpy", tmp_path / "out")
     model = omrl_runtime.load(tmp_path / "out" / "weights.npz")
     rows = [logs[1]["boiler-2"][name] for name in omrl_runtime.CONTEXT]
     arrays = model.adapt(dict(zip(omrl_runtime.CONTEXT, rows, strict=True)))
     np.testing.assert_array_equal(model.adapt(list(zip(*rows, strict=True))).z, arrays.z)
-    for wrong in ([], [(1, 2)], 3):
+    for wrong in ([], [(1, 2)], 3, "text", [1, 2, 3, 4]):
         with pytest.raises(ValueError):
             model.adapt(wrong)
     with pytest.raises(ValueError, match="obs must have shape"):
@@ -183,6 +284,35 @@ def test_onnx_graphs_act_as_the_run_does_for_any_number_of_rows_and_transitions(
             agree(actions, policy.act(obs))
             (action,) = actor.run(None, {"obs": obs[:1], "z": policy.z})
             np.testing.assert_allclose(action, actions[:1], rtol=1e-4, atol=1e-4)
+
+
+GRAPHS = """
+import sys
+
+for name in ("torch", "omrl", "onnx", "onnxscript", "safetensors", "pydantic"):
+    sys.modules[name] = None  # as where it is not installed
+import numpy as np
+import onnxruntime
+
+encoder, actor = (onnxruntime.InferenceSession(f"{sys.argv[1]}/{name}.onnx") for name in ("encoder", "actor"))
+given = np.load(sys.argv[2])
+(z,) = encoder.run(None, {"context": given["context"]})
+(actions,) = actor.run(None, {"obs": given["obs"], "z": np.repeat(z, len(given["obs"]), axis=0)})
+np.savez(sys.argv[3], actions=actions)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_run_without_torch_and_omrl(kind, runs, logs, tmp_path):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    omrl.export(runs(kind), "onnx", tmp_path / "out")
+    rows = {name: logs[1]["boiler-2"][name].astype(np.float32) for name in omrl_runtime.CONTEXT}
+    whole = np.concatenate([values.reshape(len(values), -1) for values in rows.values()], -1)
+    np.savez(tmp_path / "given.npz", context=whole[None], obs=rows["observations"])
+    paths = [str(tmp_path / name) for name in ("out", "given.npz", "found.npz")]
+    subprocess.run([sys.executable, "-c", GRAPHS, *paths], check=True, env={**os.environ, "PYTHONPATH": ""})
+    agree(np.load(tmp_path / "found.npz")["actions"], omrl.load(runs(kind)).adapt(rows).act(rows["observations"]))
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript"])

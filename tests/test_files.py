@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from omrl.errors import OmrlError
-from omrl.storage.files import harmless, read_json, replacing, write_json, write_tensors
+from omrl.storage.files import harmless, read_json, read_rows, replacing, write_json, write_rows, write_tensors
 
 
 def names(folder: Path) -> list[str]:
@@ -45,6 +45,23 @@ def test_what_an_earlier_kill_left_does_not_matter(tmp_path):
     write_json(tmp_path / "file", {"a": 1})
     assert json.loads((tmp_path / "file").read_text()) == {"a": 1}
     assert names(tmp_path) == ["file"]
+
+
+def test_a_link_under_the_temporary_name_is_not_followed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    for link in (Path.symlink_to, Path.hardlink_to):
+        link(tmp_path / ".file.tmp", precious)
+        write_json(tmp_path / "file", {"a": 1})
+        assert precious.read_text() == "years of work"
+    assert names(tmp_path) == ["file", "precious"]
+
+
+def test_two_that_write_the_same_file_at_once_leave_one_of_both(tmp_path):
+    with pytest.raises(OmrlError, match="another process writes it"), replacing(tmp_path / "file") as temporary:
+        temporary.write_text("first")
+        write_json(tmp_path / "file", {"second": 1})
+    assert json.loads((tmp_path / "file").read_text()) == {"second": 1}
 
 
 def test_json_is_readable_and_ends_with_a_line_end(tmp_path):
@@ -94,6 +111,7 @@ def test_tensor_files_are_as_readable_as_other_files(tmp_path):
 def test_an_error_is_never_longer_than_anyone_reads() -> None:
     sentence = str(OmrlError(f"{'x' * 100_000} is damaged."))
     assert len(sentence) < 1000 and sentence.endswith("is damaged.")
+    assert len(str(OmrlError("\x00" * 700))) < 1000  # each of which is shown as four
 
 
 def test_an_error_is_one_line_whatever_names_are_in_it() -> None:
@@ -111,10 +129,15 @@ def test_an_error_is_one_line_whatever_names_are_in_it() -> None:
         (-3, "-3"),
         ("-", "-"),
         ("pump-1", "pump-1"),
+        ("-inf", "-inf"),
+        ("'=1", "''=1"),
+        ("'tis", "'tis"),
     ],
 )
-def test_no_cell_is_a_formula(cell, written):
+def test_no_cell_is_a_formula_and_all_come_back(tmp_path, cell, written):
     assert harmless(cell) == written
+    write_rows(tmp_path / "x.csv", [["name"], [harmless(cell)], ["=raw"]])
+    assert read_rows(tmp_path / "x.csv", ["name"]) == [{"name": str(cell)}, {"name": "=raw"}]
 
 
 @pytest.mark.parametrize("content", [b"[" * 200_000, b'{"a": ' * 200_000, b"\xff\xfe{\x00}\x00", b"", b"[]", b"{"])

@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import omrl
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.exporting import omrl_runtime
+from omrl.runs.choices import as_numbers
 from omrl.runs.config import RunConfig
 from omrl.runs.run import Run
 from training_helpers import pumps, some_config, train
@@ -47,14 +49,17 @@ def meals(obs):
     return ["lunch" if row[2] else "none" for row in obs]
 
 
-def test_a_run_keeps_the_names_and_units(named):
-    kept = json.loads((named[0].folder / "config.json").read_text())["columns"]
+def test_a_run_keeps_names_units_ranges_and_tasks(named):
+    config = json.loads((named[0].folder / "config.json").read_text())
+    kept = config["columns"]
     assert [(c["name"], c["category"]) for c in kept["observations"]] == [
         ("glucose", None),
         ("meal", "none"),
         ("meal", "lunch"),
     ]
-    assert kept["actions"] == [{"name": "insulin", "unit": "U/h", "category": None}]
+    ends = {"low": -1000.0, "high": 1000.0}
+    assert kept["actions"] == [{"name": "insulin", "unit": "U/h", "category": None, **ends}]
+    assert config["tasks"] == ["pump-0", "pump-1"]
 
 
 def test_observations_by_name_are_those_by_place(named):
@@ -106,6 +111,20 @@ def test_an_exported_policy_says_the_order_of_its_columns(named, tmp_path):
         ({"glucose": "high", "meal": "none"}, "glucose of obs must be numbers, not 'high'"),
         ({"glucose": [7.1, 7.2], "meal": ["none"]}, "columns of obs differ in shape"),
         ({"glucose": float("nan"), "meal": "none"}, "obs has a value that is not finite"),
+        ({"glucose": np.ma.masked, "meal": "none"}, "glucose of obs has a masked value"),
+        ([{"glucose": np.ma.masked, "meal": "none"}], "glucose of obs has a masked value"),
+        ({"glucose": [7.1, np.ma.masked], "meal": ["none"] * 2}, "glucose of obs has a masked value in row 1"),
+        ({"glucose": 7.1, "meal": np.ma.masked}, "meal of obs has a masked value"),
+        (
+            {"glucose": [7.1, 7.2], "meal": np.ma.masked_array(["none", "lunch"], mask=[0, 1])},
+            "meal of obs has a masked value in row 1",
+        ),
+        ({"glucose": 7.1, "meal": [np.zeros(2), np.zeros(3)]}, "meal of obs cannot be"),
+        ({"glucose": 7.1, "meal": [np.zeros((2, 2)), np.zeros((2, 3))]}, "meal of obs must be rows of the same length"),
+        (
+            [{"glucose": 7.1, "meal": "none"}, {"glucose": [7.1, 7.2], "meal": ["none", "lunch"]}],
+            r"The rows of obs differ in shape: row 0 has \[3\], row 1 \[2, 3\]",
+        ),
     ],
 )
 def test_a_missing_or_unknown_name_gets_one_sentence(obs, sentence, named):
@@ -129,8 +148,51 @@ def test_names_of_other_numbers_than_there_are_get_one_sentence():
 def test_a_run_from_before_there_were_names_opens_and_goes_on(named, tmp_path):
     run = Run.open(named[0].folder)
     config = json.loads((run.folder / "config.json").read_text())
+    for column in (*config["columns"]["observations"], *config["columns"]["actions"]):
+        del column["low"], column["high"]
+    del config["tasks"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    older = RunConfig.open(tmp_path / "config.json")
+    assert older.tasks is None and older.columns["actions"] == [{"name": "insulin", "unit": "U/h", "category": None}]
     del config["columns"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     old = RunConfig.open(tmp_path / "config.json")
     assert old.columns is None
-    assert old.differences(run.config, {}) == ""
+    for config in (old, older):
+        assert config.differences(run.config, {}) == run.config.differences(config, {}) == ""
+
+
+def test_a_run_from_before_ranges_and_tasks_were_kept_goes_on(tmp_path):
+    pumps(tmp_path / "pumps")
+    run = train(tmp_path / "pumps", tmp_path / "run")
+    path = run.folder / "config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("tasks") == ["pump-0", "pump-1"]
+    path.write_text(json.dumps(config))
+    assert Run.open(train(tmp_path / "pumps", tmp_path / "run").folder).step == 12
+
+
+CHOICES = [{"values": [0.0, 1.0], "labels": ["shut", "open"]}]
+
+
+@pytest.mark.parametrize(
+    ("actions", "sentence"),
+    [
+        (np.ma.masked_array([["shut"], ["open"]], mask=[[0], [1]]), "actions has a masked value in row 1"),
+        ([["shut"], [np.ma.masked]], "actions has a masked value in row 1"),
+        ([[np.timedelta64(1)]], "actions cannot be .*; it is one of shut, open"),
+        ([[b"1"]], "actions cannot be b'1'; it is one of shut, open"),
+        ([[1 + 0j]], "actions cannot be"),
+        ([[10**400]], "actions cannot be 1000"),
+        ([np.zeros((2, 2)), np.zeros((2, 3))], "actions must be rows of the same length"),
+    ],
+)
+def test_what_is_no_choice_is_not_taken_for_one(actions, sentence):
+    with pytest.raises(OmrlError, match=sentence):
+        as_numbers(actions, "actions", CHOICES)
+
+
+def test_choices_may_be_tensors_with_a_gradient():
+    chosen = torch.ones(3, 1, requires_grad=True)
+    for given in (chosen, list(chosen)):
+        assert as_numbers(given, "actions", CHOICES).tolist() == [[1.0]] * 3

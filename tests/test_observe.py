@@ -7,6 +7,7 @@ import gc
 import pickle
 import threading
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 import omrl
 from omrl.algorithms.focal import FOCAL
 from omrl.errors import OmrlError
+from omrl.runs.model import StrangeContext
 from omrl.runs.policy import CONTEXT
 from service_helpers import KINDS, boilers, trained
 
@@ -67,6 +69,12 @@ def test_a_window_counts_the_newest_rows_alone(kind, logs, tmp_path):
         policy.observe(*row)
     np.testing.assert_allclose(policy.z, wanted, atol=1e-5)
     np.testing.assert_allclose(model.adapt(rows[:5], window=7).z, inferred(model, rows[:5]), atol=1e-5)
+
+
+def test_a_window_may_be_longer_than_all_memory(logs, focal):
+    model, rows = omrl.load(focal), tuples(logs)
+    for window in (10**30, np.int64(1000)):
+        np.testing.assert_allclose(model.adapt(rows, window=window).z, model.adapt(rows).z, atol=1e-6)
 
 
 def test_what_is_forgotten_counts_less_with_every_row(logs, focal):
@@ -148,6 +156,16 @@ def test_a_policy_says_how_to_send_it_instead_of_being_pickled(logs, focal):
             attempt(policy)
 
 
+def test_a_model_says_how_to_send_it_instead_of_being_pickled(focal):
+    model = omrl.load(focal)
+    for attempt in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(
+            OmrlError, match=r"not pickled: send the run's folder, and call omrl.load\(.*focal'\) there"
+        ):
+            attempt(model)
+    assert copy.copy(model).population is model.population  # within a process, who looks at one that learns has a copy
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -169,6 +187,27 @@ def test_a_row_that_cannot_be_used_changes_nothing(logs, focal):
     with pytest.raises(OmrlError, match="rewards has a value that is not finite"):
         policy.observe(rows[0][0], rows[0][1], float("nan"), rows[0][3])
     np.testing.assert_array_equal(policy.z, before)
+
+
+def test_a_masked_row_is_refused(logs, focal):
+    obs, act, rew, next_obs = tuples(logs)[0]
+    policy = omrl.load(focal).adapt(tuples(logs))
+    for masked in (np.ma.masked_array(obs, mask=[0, 1, 0]), [obs[0], np.ma.masked, obs[2]]):
+        with pytest.raises(OmrlError, match=r"^observations has a masked value in row 0"):
+            policy.observe(masked, act, rew, next_obs)
+    with pytest.raises(OmrlError, match="rewards has a masked value in row 0"):
+        policy.observe(obs, act, np.ma.masked, next_obs)
+
+
+def test_an_action_outside_its_bounds_is_said_to_be(logs, focal):
+    obs, act, rew, next_obs = tuples(logs)[0]
+    policy = omrl.load(focal).adapt(tuples(logs))
+    with pytest.warns(StrangeContext, match="lie outside the bounds of the log") as said:
+        policy.observe(obs, [1e6, 0.0], rew, next_obs)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy.observe(obs, act, rew, next_obs)
 
 
 class Heir(FOCAL):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import omrl
 from omrl import cli
 from omrl.evaluation.testing import evaluate
 from omrl.learning import starting
+from omrl.learning.engine import Population
 from omrl.runs.run import Run
 from training_helpers import metrics, pumps
 
@@ -100,3 +102,44 @@ def test_the_command_finds_it_in_the_working_directory(module, logs, tmp_path, m
     monkeypatch.setattr(sys, "argv", ["omrl", "train", NAME, *words])
     cli.main()
     assert '"algorithm": "cloning:Cloning"' in capsys.readouterr().out
+
+
+WRONG = {
+    "batch_spec = None": r"Wrong\.batch_spec must be a BatchSpec, not None",
+    "Nets = 3": r"Wrong\.Nets must be a class of networks, not 3",
+    "Nets = dict": r"Wrong\.Nets must take \(obs_dim, act_dim, config, generator\)",
+    "Nets = lambda *_: 3": r"Wrong\.Nets must make a module that has parameters, not 3",
+    "learning_rate = 'x'": r"Wrong\.learning_rate must be step sizes by prefix.*, not 'x'",
+    "learning_rate = {'encoder': 'x'}": r"Wrong\.learning_rate must be step sizes by prefix",
+    "learning_rate = {'encoder': 0.1}": r"Wrong\.learning_rate has no step size for ",
+    "targets = 3": r"Wrong\.targets must be names of children of the networks, not 3",
+    "targets = 'encoder'": r"Wrong\.targets must be names of children",
+    "plain_descent = (3,)": r"Wrong\.plain_descent must be names of parameters",
+    "child_steps = (('nobody', print),)": r"Wrong\.child_steps must be pairs of a child and a loss",
+    "tau = 'x'": r"Wrong\.tau must be a number between 0 and 1, not 'x'",
+    "slowing = 2": r"Wrong\.slowing must be a number between 0 and 1, not 2",
+    "child_steps = 3": r"Wrong\.child_steps must be pairs of a child and a loss, not 3",
+    "has_values = None": r"Wrong\.has_values must be true or false",
+    "loss = lambda *_: 1": "must return a scalar tensor and a dict of such tensors, not 1",
+    "def loss(self, *_): return 1": r"Wrong\.loss must return a scalar tensor and a dict of such tensors, not 1",
+    "def loss(self, *_): return torch.zeros(2), {}": r"Wrong\.loss must return a scalar tensor",
+    "def loss(self, *_): return torch.zeros(()), {'x': 1.0}": r"Wrong\.loss must return a scalar tensor",
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_parts_that_are_something_else_are_named(module, logs, tmp_path, monkeypatch, part):
+    code = f"import torch\nfrom cloning import Cloning\nclass Wrong(Cloning):\n    {part}\n"
+    (tmp_path / "wrong.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+    with pytest.raises(omrl.OmrlError, match=WRONG[part]):
+        omrl.train("wrong:Wrong", logs[0], tmp_path / "run", steps=2, seeds=1, device="cpu")
+    sys.modules.pop("wrong", None)
+
+
+def test_the_compiler_does_not_hide_what_a_loss_says():
+    nets = torch.nn.Linear(2, 1)
+    population = Population([nets], lambda *_: 1, learning_rate={"": 0.1}, mode="compiled")
+    with pytest.raises(omrl.OmrlError, match="must return a scalar tensor"):
+        population.step(lambda _: ({"x": torch.zeros(1, 2)}, {}))

@@ -87,7 +87,10 @@ def test_the_wheel_is_typed_and_holds_all_of_the_package(wheel):
 
 
 def test_the_wheel_holds_the_package_alone(wheel):
-    assert {name.split("/")[0] for name in wheel} == {"omrl", f"omrl-{omrl.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in wheel} == {
+        *("omrl", f"omrl-{omrl.__version__}.dist-info"),
+        "omrl_command.py",  # where its script begins
+    }
     assert not [name for name in wheel if "policies/" in name or name.endswith(".pyc")]
     assert f"omrl-{omrl.__version__}.dist-info/licenses/LICENSE" in wheel
 
@@ -98,6 +101,14 @@ def test_the_wheel_brings_the_policies_of_the_quickstart(wheel):
     files = ["policies.json", *(checkpoint_file(step) for step in (0, index["source"]["levels"]["expert"]))]
     assert brought == {f"omrl/behaviour/published/sparse-point-robot/{file}" for file in files}
     assert {name for name in wheel if name.endswith(".safetensors")} < brought
+
+
+def test_the_policies_that_travel_in_the_wheel_are_small():
+    """Everybody who installs omrl downloads them."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    files = [ROOT / source for source in build["force-include"]]
+    assert any(file.suffix == ".safetensors" for file in files)
+    assert sum(file.stat().st_size for file in files) < 1.5e6
 
 
 def test_steps_of_the_flow_are_functions_even_after_their_modules_were_imported():

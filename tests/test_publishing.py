@@ -10,6 +10,7 @@ import numpy as np
 import pictures
 import publish
 import pytest
+from PIL import Image
 
 from publishing_helpers import results, row, summary
 
@@ -35,7 +36,7 @@ def listed(folder):
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def made(folder, value=10.0, preset="measured", family="half-cheetah-vel"):
+def made(folder, value=10.0, preset="tuned", family="half-cheetah-vel"):
     """A tested run as it comes back from another machine: without checkpoint and data."""
     folder.mkdir()
     written = {
@@ -59,15 +60,28 @@ def test_runs_are_published_beside_those_that_are_there_in_the_order_of_families
     rows = publish.published(kept)
     # What the test found stands before what was asked for.
     found = [(one["preset"], one["mean"]["value"], one["seeds"], one["seconds"], one["folder"].name) for one in rows]
-    assert found == [("paper", 4.0, 2, {"updates": 4.0}, "b"), ("measured", 10.0, 2, {"updates": 10.0}, "a")]
+    assert found == [("paper", 4.0, 2, {"updates": 4.0}, "b"), ("tuned", 10.0, 2, {"updates": 10.0}, "a")]
     names = ["config.json", "environment.json", "metrics.csv", "scores.csv", "scores.json", "timings.json"]
     assert listed(kept / "b") == names
     assert (kept / "b" / "scores.csv").read_text() == (second / "scores.csv").read_text()
     assert json.loads((kept / "b" / "config.json").read_text())["data"] == "data/point-robot-wind"
     assert str(tmp_path) not in "".join((kept / file).read_text() for file in listed(kept))
     assert not (tmp_path / "img").exists()
-    pictures.curves(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_the_readme_is_two_figures_of_a_report(tmp_path):
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    for name, size, colour in (("policy-0.png", (100, 50), "red"), ("tsne-0.png", (50, 50), "blue")):
+        Image.new("RGB", size, colour).save(figures / name)
+    pictures.adapted(tmp_path, tmp_path / "picture.png")
+    joined = Image.open(tmp_path / "picture.png").convert("RGB")
+    height, margin = pictures.HEIGHT, pictures.MARGIN
+    assert joined.size == (3 * height + 3 * margin, height + 2 * margin)
+    assert [joined.getpixel((x, height // 2)) for x in (margin + 5, joined.width - margin - 5)] == [
+        (255, 0, 0),
+        (0, 0, 255),
+    ]
 
 
 def test_a_run_that_was_not_tested_is_one_sentence_that_says_how(tmp_path, published):

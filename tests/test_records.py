@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 
 import pytest
 import torch
 
 import omrl
+from omrl.algorithms.focal import FOCAL
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
-from omrl.runs.checkpoints import CHECKSUM
+from omrl.runs import model
+from omrl.runs.checkpoints import CHECKSUM, NOTES, save_checkpoint
+from omrl.runs.config import FIRST_BATCHES
 from omrl.runs.run import Run
 from omrl.storage.files import read_json, write_json, write_tensors
 from training_helpers import metrics, pumps, train
@@ -50,11 +56,30 @@ def test_no_bit_of_a_checkpoint_can_change_unnoticed(run):
     assert silent == []
 
 
-def test_a_checkpoint_without_a_checksum_opens_as_ever(run):
+def test_a_checkpoint_without_a_checksum_opens_as_ever_with_a_note(run, capsys):
     step, state = Run.open(run).load()
+    assert "note" not in capsys.readouterr().err
     write_tensors(newest(run), {name: value.numpy() for name, value in state.items()}, {"step": str(step)})
     assert CHECKSUM.encode() not in newest(run).read_bytes()
-    assert omrl.load(run).step == 12
+    assert omrl.load(run).step == omrl.load(run).step == 12
+    said = capsys.readouterr().err
+    assert said.count("note: ") == 1 and f"{newest(run)} has no checksum" in said
+
+
+def test_a_checksum_that_says_nothing_is_none(run):
+    _, state = Run.open(run).load()
+    arrays = {name: value.numpy() for name, value in state.items()}
+    write_tensors(newest(run), arrays, {NOTES: json.dumps({"step": 12, CHECKSUM: None})})
+    with pytest.raises(OmrlError, match="does not match its checksum"):
+        omrl.load(run)
+
+
+@pytest.mark.parametrize("step", [-1, 10**20])
+def test_steps_of_a_checkpoint_are_counts(run, step):
+    _, state = Run.open(run).load()
+    save_checkpoint(newest(run), state, {"step": step})
+    with pytest.raises(OmrlError, match=r"step-0000012\.safetensors is damaged \(its steps are no counts\)"):
+        omrl.load(run)
 
 
 def test_scores_that_somebody_edited_are_said_to_be(run):
@@ -116,6 +141,7 @@ def test_timings_that_make_no_sense_get_one_sentence(run, content):
         ("logged.json", '{"esr": 0.5}'),
         ("logged.json", '{"action_error": {"value": "small", "low": 0, "high": 1}}'),
         ("logged.json", '{"updates": "12"}'),
+        ("logged.json", '{"action_error": {"value": 1.0, "low": 0.0, "high": 1.0, "split": "test"}}'),
     ],
 )
 def test_types_in_what_stands_beside_a_run_are_checked(run, name, content):
@@ -138,6 +164,53 @@ def test_settings_that_do_not_fit_the_checkpoint_are_told_from_damage(run):
         omrl.load(run)
 
 
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"seeds": 1_000_000},
+        {"observation_dim": 1_000_000},
+        {"latent_dim": 1_000_000},
+        {"hidden": [1_000_000, 1_000_000]},
+        {"hidden": [10**9]},
+        {"hidden": [8] * 10_000},
+        {"regulariser_steps": 10**6},
+        {"batch_size": 10**20},
+        {"cpu": {"threads": 0, "mode": "eager"}},
+        {"cpu": {"threads": 10**6, "mode": "eager"}},
+        {"batch": {**FIRST_BATCHES, "context_sets": 10**9}},
+    ],
+)
+def test_settings_of_absurd_size_are_refused_before_memory_is_taken(run, absurd, monkeypatch):
+    path, config = run / "config.json", read_json(run / "config.json")
+    own = {name: value for name, value in absurd.items() if name in config["hyperparameters"]}
+    write_json(path, {**config, **(absurd if not own else {}), "hyperparameters": {**config["hyperparameters"], **own}})
+    monkeypatch.setattr(model, "populate", lambda *_: pytest.fail("networks are built"))
+    with pytest.raises(OmrlError, match=r"does not fit its settings|cannot|at most 100 layers|between . and 1024"):
+        omrl.load(run)
+
+
+@pytest.mark.parametrize(("name", "value"), [("context_sets", 1), ("context_sets", 0)])
+def test_a_run_does_not_go_on_with_less_than_its_algorithm_reads(made, run, name, value):
+    path, config = run / "config.json", read_json(run / "config.json")
+    write_json(path, {**config, "batch": {**config["batch"], name: value}})
+    with pytest.raises(OmrlError, match=rf"config\.json is damaged: batch\.{name} is {value}, and focal reads 2"):
+        train(made / "pumps", run)
+
+
+def test_networks_that_need_numbers_to_be_made_are_checked_when_they_are_there(run, monkeypatch):
+    class Counting(FOCAL.Nets):
+        def __init__(self, *args):
+            super().__init__(*args)
+            assert sum(param.sum().item() for param in self.parameters())
+
+    monkeypatch.setattr(FOCAL, "Nets", Counting)
+    assert omrl.load(run).step == 12
+    path = run / "config.json"
+    path.write_text(path.read_text().replace('"latent_dim": 2', '"latent_dim": 3'))
+    with pytest.raises(OmrlError, match="does not fit its settings: params is"):
+        omrl.load(run)
+
+
 def test_random_numbers_that_cannot_be_gone_on_with_name_their_file(run):
     made = Run.open(run)
     step, state = made.load()
@@ -147,7 +220,7 @@ def test_random_numbers_that_cannot_be_gone_on_with_name_their_file(run):
 
 
 def test_a_whole_number_will_do_where_a_number_is_asked_for(made, tmp_path):
-    whole, point = (train(made / "pumps", tmp_path / str(alpha), alpha=alpha, steps=2) for alpha in (1, 1.0))
+    whole, point = (train(made / "pumps", tmp_path / str(alpha), alpha=alpha, steps=2) for alpha in (5, 5.0))
     assert torch.equal(whole.load()[1]["params"], point.load()[1]["params"])
 
 
@@ -166,7 +239,63 @@ def test_what_a_run_names_and_there_is_not_is_said_with_the_file(run):
             omrl.evaluate(run, device="cpu")
 
 
-def test_a_name_of_the_newest_checkpoint_in_another_encoding_is_none(run):
-    (run / "checkpoints" / "latest").write_bytes(b"\xff\xfes\x00")
-    with pytest.raises(OmrlError, match="does not name a checkpoint"):
-        _ = Run.open(run).step
+@pytest.mark.parametrize(
+    "said", [b"\xff\xfes\x00", b"../../..", b"../step-0000012.safetensors", b"/etc/passwd", b"step-1.safetensors", b""]
+)
+def test_what_is_no_name_of_a_checkpoint_is_not_opened(run, said):
+    (run / "checkpoints" / "latest").write_bytes(said)
+    for opens in (lambda: Run.open(run).step, lambda: omrl.load(run), lambda: omrl.evaluate(run, device="cpu")):
+        with pytest.raises(OmrlError, match="does not name a checkpoint"):
+            opens()
+
+
+@pytest.mark.parametrize("changes", [{"seeds": 1_000_000}, {"hyperparameters": {"hidden": [300_000] * 3}}])
+def test_no_network_is_made_where_there_is_no_checkpoint(run, monkeypatch, changes):
+    def build(*_):
+        raise AssertionError("networks were made")
+
+    monkeypatch.setattr(FOCAL, "build", build)
+    monkeypatch.setattr(FOCAL, "Nets", build)
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    config = read_json(run / "config.json")
+    own = {**config["hyperparameters"], **changes.get("hyperparameters", {})}
+    write_json(run / "config.json", {**config, **changes, "hyperparameters": own})
+    words = (omrl.load, omrl.calibrate, lambda run: omrl.export(run, "numpy", run.parent / "out"))
+    for opens in (*words, lambda run: omrl.evaluate(run, device="cpu")):
+        with pytest.raises(OmrlError, match="no checkpoint yet: train it first"):
+            opens(run)
+
+
+@pytest.mark.parametrize(("low", "high"), [(100.0, 0.0), (5.0, 5.0)])
+def test_bounds_of_actions_in_the_wrong_order_are_refused(run, low, high):
+    config = read_json(run / "config.json")
+    write_json(run / "config.json", {**config, "action_low": [low], "action_high": [high]})
+    with pytest.raises(OmrlError, match=rf"config\.json: action_low {low} is not below action_high {high}"):
+        omrl.load(run)
+
+
+def test_a_path_that_no_file_can_hold_makes_no_run(made, tmp_path):
+    data = tmp_path / os.fsdecode(b"d\xff")
+    data.symlink_to(made / "pumps")
+    with pytest.raises(OmrlError, match=r"data is .* no text in UTF-8"):
+        train(data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_of_tasks_are_no_formulas_and_come_back(tmp_path):
+    names = ["=1+1", "-2+cmd", "'=x", "pump"]
+    logs = pumps(tmp_path / "pumps", tasks=4)
+    named = dict(zip(names, logs.values(), strict=True))
+    split = {"train": names[2:], "test": names}
+    MetaDataset.from_arrays(named, action_low=[0], action_high=[100], varies="dynamics", split=split).save(
+        tmp_path / "data"
+    )
+    run = train(tmp_path / "data", tmp_path / "run", steps=2)
+    omrl.evaluate(run.folder, device="cpu")
+    text = (run.folder / "logged.csv").read_text()
+    assert ",'=1+1," in text and ",=1+1," not in text and ",''=x," in text
+    assert list(run.logged.tasks) == names and not run.scores_changed("logged")
+    # An older omrl wrote them as they are.
+    (run.folder / "logged.csv").write_text(text.replace("'=1+1", "=1+1").replace("'-2", "-2"))
+    assert list(run.logged.tasks) == names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omrl.learning.regression import Chosen, Features, Sums, choose, draw_weights, fit
+from omrl.learning.regression import Chosen, Features, Fitted, Sums, choose, draw_weights, fit
 
 SHARED, OWN = 0.1, 1.0
 
@@ -54,6 +54,18 @@ def test_draws_have_the_mean_and_spread_of_the_posterior(problem):
     np.testing.assert_allclose(found.std(0), np.stack([wide, wide], -1), rtol=0.02)
     (expected,) = draw_weights(Sums.of(features, inputs, targets), chosen, [1], 1, None)[:, 0]
     np.testing.assert_allclose(features(places) @ expected, wanted, rtol=1e-6)
+
+
+def test_what_some_tasks_share_is_what_they_tell_of_a_task_without_rows(problem):
+    features, inputs, targets = problem
+    chosen = [Chosen(SHARED, OWN, 0.2, 0.0)] * 2
+    found = Fitted(features, Sums.of(features, inputs, targets), chosen).shared([0, 2])
+    places, none = np.array([[0.3, -0.2], [4.0, 3.0]]), np.zeros((0, 2))
+    some = [inputs[0], none, inputs[2]]
+    whole = np.eye(17) + covariance(features, some, some, SHARED, OWN)
+    across = covariance(features, [none, places, none], some, SHARED, OWN)
+    wanted = across @ np.linalg.solve(whole, np.concatenate([targets[0], targets[2]]))
+    np.testing.assert_allclose(features(places) @ found, wanted, rtol=1e-6)
 
 
 def test_draws_differ_where_there_are_no_rows():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from choose import TRIALS, choices, with_values
 from publish import published
 
 from omrl.algorithms import get_algorithm, read_preset
@@ -20,8 +21,8 @@ from omrl.studies.definitions import experiments
 from omrl.studies.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
 
 RESULTS = Path(__file__).parents[1] / "results"
-FOCAL, PAPER = RESULTS / "focal", RESULTS / "paper"
-RUNS = sorted(path.parent for kind in ("focal", "half") for path in (RESULTS / kind).glob("*/config.json"))
+PAPER = RESULTS / "paper"
+RUNS = sorted(path.parent for path in (RESULTS / "half").glob("*/config.json"))
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
@@ -189,17 +190,14 @@ def test_what_is_said_in_one_minute_is_what_was_found():
         assert set(re.findall(r"\d+\.\d\d", text)) == numbers
 
 
-def test_the_paper_s_sentence_on_all_families_counts_its_own_comparisons_alone():
-    found = across_families(PUBLISHED)
-    paper = {
-        results["experiment"].removeprefix("comparison-"): results["claims"][0]
-        for results in PUBLISHED
-        if results["experiment"].startswith("comparison-")
-    }
-    assert {family: verdict for family, verdict in found["families"].items() if verdict} == {
-        family: claim["verdict"] for family, claim in paper.items()
-    }
-    assert {one["worse"] for one in paper["sparse-point-robot"]["comparisons"]} == {"Batch PEARL, the paper's numbers"}
+def test_the_paper_s_sentences_on_all_families_count_its_own_comparisons_alone():
+    comparisons = [results for results in PUBLISHED if results["experiment"].startswith("comparison-")]
+    for place, found in enumerate(across_families(PUBLISHED)):
+        assert {family: verdict for family, verdict in found["families"].items() if verdict} == {
+            results["experiment"].removeprefix("comparison-"): results["claims"][place]["verdict"]
+            for results in comparisons
+        }
+        assert all(results["claims"][place]["whose"] == "paper" for results in comparisons)
 
 
 def test_a_run_says_the_same_in_every_experiment_that_shares_it():
@@ -209,45 +207,21 @@ def test_a_run_says_the_same_in_every_experiment_that_shares_it():
             assert said.setdefault((row["run"], row["context_level"]), row["mean"]) == row["mean"], row["run"]
 
 
-def test_what_the_comparisons_say_of_the_walkers_beyond_their_tables_follows_from_the_raw_scores():
-    text = " ".join((RESULTS.parent / "docs" / "comparisons.md").read_text().split())
-    found = {results["experiment"]: returns_of(results) for results in PUBLISHED}
-    coupled, walkers = found["coupled-vs-decoupled"], "walker-2d-params, 20/5"
-    first = found["comparison-walker-2d-params"][walkers, "FOCAL"]
-    again = coupled[walkers, "Policy regularisation, decoupled"]
-    difference = stats.difference(again, first, new_tasks=True).interval()
-    low, value, high = (f"{number:.0f}" for number in (difference.low, difference.value, difference.high))
-    assert f"{first.mean():.0f} and {again.mean():.0f}, lie in each other's" in text
-    assert f"differ, by {value} [{low}, {high}]" in text
-    bodies = [coupled[walkers, f"Value penalty, {how}"].mean(0) for how in ("coupled", "decoupled")]
-    best = bodies[0].argmax()
-    four = [np.delete(each, best).mean() for each in bodies]
-    assert f"half as well ({four[0]:.0f} against {four[1]:.0f})" in text
-    assert f"far better ({bodies[0][best]:.0f} against {bodies[1][best]:.0f})" in text
-
-
 # -- all results -------------------------------------------------------------------------------------------------------
 
 
-def test_the_presets_of_the_comparisons_are_the_best_trials():
-    trials = json.loads((RESULTS / "tuning" / "tuning.json").read_text())
-    for family, row in dict.fromkeys((one["family"], one["row"]) for one in trials):
-        own = [one for one in trials if (one["family"], one["row"]) == (family, row)]
-        one = max(own, key=lambda one: one["return"])  # of equal ones the first
-        preset = "compared-regularised" if row.endswith("regularised") else "compared"
-        values = read_preset(one["algorithm"], preset, family)
-        assert {name: values[name] for name in one["trial"]} == one["trial"], (family, row)
+def test_presets_of_comparisons_are_the_best_trials():
+    for (algorithm, preset, family), values in choices(TRIALS).items():
+        found = read_preset(algorithm, preset, family)
+        assert {name: found[name] for name in values} == values, (algorithm, preset, family)
 
 
-def test_the_presets_for_data_like_the_paper_s_are_the_best_trials_on_it():
-    trials = json.loads((RESULTS / "tuning" / "tuned.json").read_text())
-    presets = {"FOCAL, dual form": "dual", "Batch PEARL, regularised": "tuned-regularised"}
-    for family, row in dict.fromkeys((one["family"], one["row"]) for one in trials):
-        own = [one for one in trials if (one["family"], one["row"]) == (family, row)]
-        one = max(own, key=lambda one: one["return"])
-        values = read_preset(one["algorithm"], presets.get(row, "tuned"), family)
-        # Presets have two digits of what a step beyond an edge of the grid came to.
-        assert {name: values[name] for name in one["trial"]} == pytest.approx(one["trial"], rel=0.02), (family, row)
+def test_a_choice_is_put_into_its_section_alone():
+    text = "[a.x]\nalpha = 1.0\nbeta = 2.0\n\n# why\n[a.y]\nalpha = 3.0\n"
+    assert with_values(text, "a.x", {"alpha": 0.5, "lr": 1e-05}) == text.replace(
+        "alpha = 1.0\nbeta = 2.0", "alpha = 0.5\nbeta = 2.0\nlr = 1e-05"
+    )
+    assert with_values(text, "a.y", {"alpha": 4.0}) == text.replace("3.0", "4.0")
 
 
 def test_no_result_names_a_folder_of_a_machine():

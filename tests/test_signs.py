@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import omrl
+from omrl.commands.train import Train
 from omrl.data import MetaDataset
+from omrl.learning import signs
+from omrl.learning.duration import expected_seconds
 from omrl.learning.signs import largest_value
-from training_helpers import SMALL
+from omrl.learning.starting import starting_point
+from omrl.learning.training import run_config
+from omrl.schema import changed
+from training_helpers import SMALL, pumps
 
 OPTIONS = {**SMALL, "seeds": 1, "steps": 400, "log_every": 20, "save_every": 400, "device": "cpu"}
 
 
-def save(folder, reward, tasks=4, rows=200, spread=5.0):
-    """Rooms whose heater stands around 50; `reward` says what of, given task and action in [0, 100]."""
+def save(folder, reward, tasks=4, rows=200, spread=5.0, usual=50):
+    """Rooms whose heater stands around 50, or where else; `reward` says what of, given task and action in [0, 100]."""
     rng, logs = np.random.default_rng(0), {}
     for i in range(tasks):
         obs = rng.normal(size=(rows, 3))
-        act = np.clip(50 + spread * obs[:, :1] + spread * rng.normal(size=(rows, 1)), 0, 100)
+        act = np.clip(usual + spread * obs[:, :1] + spread * rng.normal(size=(rows, 1)), 0, 100)
         logs[f"room-{i}"] = {
             "observations": obs,
             "actions": act,
@@ -72,7 +82,41 @@ def test_a_policy_that_will_only_imitate_is_named(rooms, tmp_path, capfd):
     )
 
 
-FREE = {"regularisation": "none", "warm_up": 0, "actor_lr": 0.03, "critic_lr": 0.01, "reward_scale": 100.0}
+# Nothing holds the policy back.
+UNHELD = {"regularisation": "none", "warm_up": 0}
+
+
+def expected(algorithm, data, **changes):
+    """Seconds of a run of the preset for one's own logs with other settings."""
+    start, usual = starting_point(Train(algorithm, data, Path("run"), device="cpu"))
+    given = {name: changes.pop(name) for name in ("seeds", "steps") if name in changes}
+    config = run_config(replace(start, **given), changed(usual, changes, algorithm), MetaDataset.open(data))
+    return expected_seconds(replace(config, cpu={"threads": 2, "mode": "eager"}), tasks=24, varies="dynamics")
+
+
+def test_the_expected_time_grows_with_networks_rows_seeds_and_updates(tmp_path):
+    pumps(tmp_path / "pumps", tasks=25, rows=400)
+    usual = expected("focal", tmp_path / "pumps", seeds=1, steps=1_000)
+    assert usual == pytest.approx(15, rel=0.01)  # 15 ms is what the file beside the algorithm says of these sizes
+    assert expected("focal", tmp_path / "pumps", seeds=3, steps=1_000) == pytest.approx(25, rel=0.01)
+    assert expected("focal", tmp_path / "pumps", seeds=1, steps=9_000) == pytest.approx(9 * usual)
+    wide = {"hidden": (1024,) * 3, "encoder_hidden": (1024,) * 3}
+    assert expected("focal", tmp_path / "pumps", seeds=1, steps=1_000, **wide) > 100 * usual
+    twice = {"batch_size": 64, "context_size": 64}
+    assert expected("focal", tmp_path / "pumps", seeds=1, steps=1_000, **twice) == pytest.approx(20, rel=0.01)
+
+
+def test_the_expected_time_counts_what_is_learnt_before(tmp_path):
+    pumps(tmp_path / "pumps", tasks=25, rows=400)
+    few, many = (
+        expected("mbml", tmp_path / "pumps", seeds=1, steps=1_000, teacher_steps=steps) for steps in (2_000, 2_000_000)
+    )
+    # 1 ms for each of 24 tasks, of batches twice as large as those that were measured.
+    assert many - few == pytest.approx(1_998_000 * 24 * 2 / 1_000, rel=0.01)
+    assert few > 1_000 * 0.02 + 2_000 * 24 * 2 / 1_000
+
+
+FREE = {**UNHELD, "actor_lr": 0.03, "critic_lr": 0.01, "reward_scale": 100.0}
 
 
 def test_a_policy_that_is_stuck_at_its_bounds_and_leaves_the_data(tmp_path, capfd):
@@ -80,6 +124,7 @@ def test_a_policy_that_is_stuck_at_its_bounds_and_leaves_the_data(tmp_path, capf
     found = said(capfd, save(tmp_path / "data", lambda i, act: i + 0.1 * act), tmp_path / "run", **FREE, steps=300)
     assert "seed 0's policy takes extreme actions far more often than the log does" in found
     assert "seed 0's actions are further from the logged ones than one and the same action would be" in found
+    assert "Nothing holds it back: give --regularisation policy" in found
 
 
 def test_a_policy_that_is_far_from_the_log_while_it_learns(tmp_path, capfd):
@@ -89,10 +134,34 @@ def test_a_policy_that_is_far_from_the_log_while_it_learns(tmp_path, capfd):
     assert "seed 0's policy leaves the data: it is more than 20 nats" in said(capfd, data, tmp_path / "run", **held)
 
 
+def test_who_improves_on_an_unsteady_hand_does_not_leave_the_data(monkeypatch):
+    """The rule is nearly the same everywhere, so that most of what the log's actions differ by is noise."""
+    config = SimpleNamespace(hyperparameters={"alpha": 1.0}, all_seeds=lambda: [0])
+    model = SimpleNamespace(hyperparameters=SimpleNamespace(context_size=8), run=SimpleNamespace(config=config))
+    view = SimpleNamespace(tasks=[SimpleNamespace(name="a")], count=lambda _: 9, select=lambda _: None)
+
+    def signs_of(noise):
+        told = {"action_error": [[0.5]], "constant_error": [[0.45]], "noise_floor": [[noise]]}
+        monkeypatch.setattr(signs, "logged", lambda *_: told)
+        return signs.after(model, view)
+
+    assert signs_of(0.4) == []
+    (found,) = signs_of(0.1)
+    assert "than the log's own noise explains: its policy leaves the data. Raise --alpha" in found
+
+
+def test_what_to_change_is_something_that_the_algorithm_has(tmp_path, capfd):
+    """A clone that is given no time has no strength to be raised."""
+    data = save(tmp_path / "data", told, usual=80)
+    omrl.train("contextual-bc", data, tmp_path / "run", seeds=1, steps=1, device="cpu")
+    found = capfd.readouterr().err
+    assert "its policy leaves the data. More updates (--steps) may help" in found and "--alpha" not in found
+
+
 def test_a_q_that_believes_in_more_than_the_log_has(tmp_path, capfd):
     """What nobody tried is thought to be better and better."""
     data = save(tmp_path / "data", lambda i, act: 0.1 * (act - 50))
-    free = {"regularisation": "none", "warm_up": 0, "actor_lr": 0.03, "critic_lr": 0.03, "tau": 1.0, "gamma": 0.9}
+    free = {**UNHELD, "actor_lr": 0.03, "critic_lr": 0.03, "tau": 1.0, "gamma": 0.9}
     assert "seed 0's Q is larger than any rewards of the log could add up to" in said(
         capfd, data, tmp_path / "run", **free, steps=300
     )

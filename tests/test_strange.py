@@ -14,7 +14,8 @@ from safetensors import safe_open
 import omrl
 from domain_helpers import LEVEL, SCALE, a_task, log, save
 from omrl.errors import OmrlError
-from omrl.runs.calibration import CALIBRATION, PARTS, Honest
+from omrl.learning.regression import Features
+from omrl.runs.calibration import CALIBRATION, Honest, fit_going
 from omrl.runs.model import StrangeContext
 from omrl.runs.run import RUN, Run
 from omrl.storage import folders
@@ -157,6 +158,11 @@ def test_a_fallback_needs_a_calibration_and_a_name_that_is_known(model, tmp_path
     rows = context(np.random.default_rng(11), 32)
     with pytest.raises(OmrlError, match="fallback is None or behaviour, not 'luck'"):
         model.adapt(rows, fallback="luck")
+    for odd in (np.ones(2), 3, True):
+        with pytest.raises(OmrlError, match="fallback is None or behaviour, not"):
+            model.adapt(rows, fallback=odd)
+        with pytest.raises(OmrlError, match="on_strange is warn, refuse or ignore, not"):
+            model.adapt(rows, on_strange=odd)
     logs = boilers(tmp_path / "data")
     folder = train(tmp_path / "data", tmp_path / "run").folder
     with pytest.raises(OmrlError, match="cannot tell what is strange: run omrl calibrate first"):
@@ -182,10 +188,28 @@ def test_of_many_rows_the_newest_are_judged(model):
     assert scores(model, [rows]) == scores(model, [newest])
 
 
+def test_surprises_are_those_of_the_gaussian_process():
+    """Of rows with one observation and one action: the distance to f, and the likelihood whatever g is."""
+    rng = np.random.default_rng(8)
+    rows = [rng.normal(size=(30, 4)) for _ in range(4)]
+    going = fit_going(rows, 1)([0, 1, 2])
+    phi = Features(going.frequencies, going.phases)(rows[3][:, :2])
+    wrong = np.stack([rows[3][:, 2], rows[3][:, 3] - rows[3][:, 0]], -1) - phi @ going.weights
+    for number, (away, own, noise) in enumerate(zip(wrong.T, going.own, going.noise, strict=True)):
+        covariance = noise**2 * (np.eye(30) + phi @ phi.T / own)
+        far, whatever = away @ away / noise**2 / 30, away @ np.linalg.solve(covariance, away) / 30
+        found = going.surprise(rows[3][None], 1)[0]
+        np.testing.assert_allclose(np.exp(found[[number, 2 + number]]) - 1e-3, [far, whatever], rtol=1e-6)
+
+
 def test_the_strangest_part_is_named():
-    honest = Honest(np.zeros(5), np.ones(5), np.linspace(0, 2, 99))
-    assert honest.score(np.array([0.1, 0.2, 1.0, 0.3, 0.0])) == (pytest.approx(0.5, abs=0.02), PARTS[2])
-    assert honest.score(np.array([0.1, 9.0, 1.0, 0.3, 0.0])) == (pytest.approx(0.01), PARTS[1])
+    """Of two observations: three looks, then twice the reward and both changes."""
+    honest = Honest(np.zeros(9), np.ones(9), np.linspace(0, 2, 99))
+    parts = ["embedding", "level of a column", "spread of a column"]
+    parts += 2 * ["rewards", "next observations", "next observations"]
+    for i, part in enumerate(parts):
+        assert honest.score(0.1 + 0.9 * np.eye(9)[i]) == (pytest.approx(0.5, abs=0.02), part)
+        assert honest.score(9.0 * np.eye(9)[i]) == (pytest.approx(0.01), part)
 
 
 def test_a_run_that_is_not_calibrated_has_no_score(tmp_path):
@@ -218,15 +242,18 @@ def test_the_command_writes_the_same_again_and_damage_is_noticed(run):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout.split() == [str(path)], done.stderr
     assert path.read_bytes() == before
-    path.write_bytes(before[: len(before) // 2])
+    flipped = bytearray(before)
+    flipped[-5] ^= 64
     try:
-        with pytest.raises(OmrlError, match=r"is damaged or of an earlier omrl .*: run omrl calibrate again"):
-            omrl.load(run).adapt(context(np.random.default_rng(7), 32))
+        for damaged in (before[: len(before) // 2], bytes(flipped)):
+            path.write_bytes(damaged)
+            with pytest.raises(OmrlError, match=r"safetensors is damaged.*; run omrl calibrate again\.$"):
+                omrl.load(run).adapt(context(np.random.default_rng(7), 32))
     finally:
         path.write_bytes(before)
 
 
-@pytest.mark.parametrize("name", ["0.home.slopes", "1.home.errors", "0.usual.8.anywhere.level", "1.clone.weights"])
+@pytest.mark.parametrize("name", ["1.home.spread", "going.weights", "0.usual.8.anywhere.level", "1.clone.weights"])
 def test_a_calibration_whose_parts_do_not_fit_is_told_before_it_is_needed(run, tmp_path, name):
     shutil.copytree(run, tmp_path / "run")
     path = tmp_path / "run" / CALIBRATION

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +14,15 @@ import torch
 
 from omrl import cli
 from omrl.commands.study import StudyRun
+from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 from omrl.runs.run import Run
 from omrl.studies.definitions import read_study
 from omrl.studies.execute import execute
 from omrl.studies.listing import overview
-from omrl.studies.planning import jobs, plan
+from omrl.studies.planning import Source, jobs, plan
+from omrl.studies.running import make_data
 from training_helpers import pumps, walks
 
 CLONING = """
@@ -54,7 +58,9 @@ class Cloning(Algorithm):
         loss = (self.act(params, batch["obs"], z) - batch["act"]).square().mean()
         return loss, {"actor_loss": loss}
 """
+POLICIES = Path(__file__).resolve().parents[1] / "policies"
 SIZES = "hidden = [8], encoder_hidden = [8], batch_size = 8, context_size = 4, meta_batch = 3"
+SAME = "", ", beta = 1.0"  # which is what it is by itself
 MINE = f"""
 [scale.full]
 seeds = 2
@@ -224,5 +230,70 @@ def test_a_run_that_a_gpu_has_no_room_for_is_trained_in_parts_and_that_is_said(m
     (mine.parent / "cloned.py").write_text(cramped.replace("> 2", "> 0"))
     sys.modules.pop("cloned")
     shutil.rmtree(out)
-    with pytest.raises(OmrlError, match=r"2 of 14 units failed: Cloning on pumps, seeds 0 to 0 \(OutOfMemoryError"):
+    with pytest.raises(OmrlError, match=r"2 of 14 units failed: Cloning on pumps, seeds 0 to 0 \(a GPU has too little"):
         execute(study(mine, trust=("cloned:Cloning",)))
+
+
+def test_a_run_whose_every_seed_diverged_is_an_outcome_and_not_a_failure(mine, capsys):
+    (mine.parent / "cloned.py").write_text(CLONING.replace(".square().mean()", '.square().mean() * float("nan")'))
+    first, second = execute(study(mine, trust=("cloned:Cloning",)))
+    assert [row["stopped"] for row in first["rows"]] == [[], [0, 1]]
+    (run,) = (mine.parent / "out" / "runs").glob("pumps-cloned.Cloning-*")
+    assert f"No seed of {run} is left at update 2" in capsys.readouterr().out
+    # It has ended: nothing is trained again.
+    assert execute(study(mine, trust=("cloned:Cloning",))) == [first, second]
+    assert f"{run} is trained" in capsys.readouterr().out
+
+
+def test_rows_that_say_the_same_in_other_words_share_a_run_also_side_by_side(mine, capsys):
+    # Long enough that the second would begin while the first is trained, and both while they are tested.
+    rows = [f"{{ label = '{i}', algorithm = 'focal', changes = {{ {SIZES}{more} }} }}" for i, more in enumerate(SAME)]
+    mine.write_text(
+        "[scale.full]\nseeds = 2\nsteps = 300\n"
+        f"[experiment.same]\ntitle = 'x'\ndata = [{{ path = 'pumps' }}]\nrows = [{', '.join(rows)}]\n"
+    )
+    (found,) = execute(study(mine, at_once=2, threads=1))
+    one, other = found["rows"]
+    assert one["run"] == other["run"] and one["metrics"] == other["metrics"]
+    logs = [path.read_text() for path in (mine.parent / "out" / "progress" / "logs").glob("train-*")]
+    assert len(logs) == 1, capsys.readouterr().out
+
+
+def test_a_plan_keeps_what_other_experiments_were_given_in_the_same_folder(mine):
+    def threads():
+        plan = json.loads((mine.parent / "out" / "progress" / "plan.json").read_text())
+        return {unit["name"]: unit["threads"] for unit in plan["units"]}
+
+    execute(study(mine, names=("walks",), threads=1, trust=("cloned:Cloning",)))
+    first = threads()
+    execute(study(mine, names=("pumps",), threads=2, trust=("cloned:Cloning",)))
+    assert {**threads(), **first} == threads() and {*threads().values()} == {1, 2}
+    execute(study(mine, names=("walks",), threads=2, trust=("cloned:Cloning",)))
+    assert {name: count for name, count in threads().items() if name in first} == first
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs omrl[ray]")
+def test_what_nodes_of_a_shared_folder_do_not_see_is_refused_before_anything_is_done(mine, monkeypatch):
+    monkeypatch.setattr("omrl.studies.execute.executor", lambda *_: pytest.fail("it begins"))
+    (mine.parent / "shared").mkdir()
+    common = {"on": "ray", "storage": mine.parent / "shared", "out": Path("out"), "data": Path("data")}
+    with pytest.raises(OmrlError, match=r"pumps does not lie in .*shared, the folder of --storage"):
+        execute(StudyRun(file=mine, trust=("cloned:Cloning",), **common))
+    with pytest.raises(OmrlError, match=r"\.\./x does not lie in .*shared"):
+        execute(StudyRun(file=mine, trust=("cloned:Cloning",), **{**common, "out": Path("../x")}))
+    rows = f"[{{ label = 'FOCAL', algorithm = 'focal', changes = {{ {SIZES} }} }}]"
+    data = "[{ family = 'sparse-point-robot' }]"
+    mine.write_text(f"[experiment.one]\ntitle = 'x'\ndata = {data}\nrows = {rows}\n")
+    monkeypatch.chdir(POLICIES.parent)
+    for policies in (Path("policies"), POLICIES):
+        with pytest.raises(OmrlError, match=r"policies does not lie in .*shared"):
+            execute(StudyRun(file=mine, policies=policies, **common))
+    (mine.parent / "shared" / "policies").symlink_to(POLICIES)
+    with pytest.raises(pytest.fail.Exception, match="it begins"):
+        execute(StudyRun(file=mine, **common))
+
+
+def test_data_of_published_policies_is_made_without_the_gpu_of_the_plan(tmp_path):
+    source = Source("sparse-point-robot", tasks=2, episodes=1)
+    make_data(source, tmp_path / "data", POLICIES / "sparse-point-robot", device="cuda")
+    assert len(MetaDataset.open(tmp_path / "data").tasks) == 2

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
 import time
+from unittest import mock
 
 import pytest
+import torch
 
 from torture import forked
-from torture.campaign import AT, Worker, make_world
+from torture.campaign import AT, Verdict, Worker, make_world
 from torture.inputs import KINDS, judge
 from torture.steps import STEPS
 
@@ -60,6 +63,26 @@ def test_a_child_that_hangs_dies_or_takes_too_much_is_noticed():
     assert forked.attempt(lambda: len(bytearray(300 * 1024**2)), memory=100 * 1024**2).error == "MemoryError"
     raised = forked.attempt(lambda: 1 / 0)
     assert (raised.error, raised.answer) == ("ZeroDivisionError", None)
+
+
+def test_cases_that_were_not_tried_are_noticed(tmp_path, monkeypatch, capsys):
+    with mock.patch.dict(os.environ):
+        command = importlib.import_module("torture.__main__")
+    cases = ["input/csv/0", "input/csv/1"]
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(command, "make_world", lambda root: tmp_path)
+    monkeypatch.setattr(command, "input_cases", lambda *_: cases)
+    monkeypatch.setattr(command, "step_cases", lambda *_: [])
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    monkeypatch.setattr(command.os, "access", lambda *_: False)
+    monkeypatch.setattr(command.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(command, "run_all", lambda *_: None)
+    verdicts = [Verdict(case, "", "answer", 0.1) for case in cases]
+    for done, code in ((1, 1), (2, 0)):
+        monkeypatch.setattr(command, "read_state", lambda _, done=done: verdicts[:done])
+        assert command.main(command.Args(seed=1, out=tmp_path / "out.json")) == code
+        assert ("1 were not tried" in capsys.readouterr().out) == bool(code)
+        assert (tmp_path / "out.json").exists() != bool(code)
 
 
 def test_wrong_answers_are_noticed(worker):

@@ -24,6 +24,7 @@ from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.learning import compiling, devices, looks, loop, signs
 from omrl.learning import training as learning
+from omrl.learning.engine import Population
 from omrl.learning.starting import starting_point
 from omrl.learning.training import Training
 from omrl.runs.model import Model
@@ -234,6 +235,20 @@ def test_a_killed_run_ends_with_the_same_bytes(data, tmp_path, moment):
     train(data, tmp_path / "cut", **TWO_DRAWS)
     train(data, tmp_path / "whole", **TWO_DRAWS)
     same_files(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_steps_that_slow_down_go_on_where_they_were(data, tmp_path, monkeypatch):
+    factors = []
+    usual = Population.slow_down
+    monkeypatch.setattr(Population, "slow_down", lambda self, factor: (factors.append(factor), usual(self, factor)))
+    train(data, tmp_path / "whole", steps=5, save_every=2, slowing=0.6)
+    assert factors == pytest.approx([1.0, 1.0, 1.0, 2 / 3, 1 / 3])
+    with monkeypatch.context() as patch:
+        cut_at(patch, 5)
+        with pytest.raises(Cut):
+            train(data, tmp_path / "cut", steps=5, save_every=2, slowing=0.6)
+    train(data, tmp_path / "cut", steps=5, save_every=2, slowing=0.6)
+    assert torch.equal(params(tmp_path / "cut"), params(tmp_path / "whole"))
 
 
 def test_a_streamed_run_goes_on_with_the_same_bytes(data, tmp_path, monkeypatch):

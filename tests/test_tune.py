@@ -21,6 +21,7 @@ from omrl.families import FAMILIES
 from omrl.learning import starting, training
 from omrl.runs.run import Run
 from omrl.tuning import trying
+from omrl.tuning.command import run as tune
 from omrl.tuning.rows import COMPARISONS, Row, chosen_rows, read_rows
 from omrl.tuning.trials import populate_trials, together
 from training_helpers import pumps, walks
@@ -110,6 +111,23 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tm
         )
 
 
+def tried(verdict, score, updates=10):
+    return {"verdict": verdict, "return": score, "updates": updates}
+
+
+def test_what_logs_say_of_a_trial_counts_before_its_score():
+    found = [tried("cannot tell", 5.0), tried("better", 4.0), tried("worse", 6.0), tried("better", 3.0)]
+    assert trying.best_of(found)["return"] == 4.0
+    assert trying.best_of([found[0], found[2]])["return"] == 5.0
+    assert trying.best_of([tried("better", 9.0, updates=5), *found])["return"] == 4.0  # it was dropped on the way
+    # With a simulator there are no verdicts.
+    assert trying.best_of([tried(None, float("nan")), tried(None, 1.0), tried(None, 2.0)])["return"] == 2.0
+    verdicts, scores = [one["verdict"] for one in found], {i: one["return"] for i, one in enumerate(found)}
+    assert trying.better_half(range(4), verdicts, scores) == [1, 3]
+    assert trying.better_half([0, 1, 2], verdicts, scores) == [0, 1]
+    assert trying.better_half([0, 1, 2], [None] * 3, dict.fromkeys(range(3), 1.0)) == [0, 1]
+
+
 def test_trials_that_change_shapes_are_populations_of_their_own():
     configs = [FOCALConfig(hidden=(width,), alpha=alpha) for width in (4, 8) for alpha in (1.0, 2.0)]
     assert together(configs) == [[0, 1], [2, 3]]
@@ -149,12 +167,47 @@ def test_the_command_tries_a_file_on_logs_without_a_simulator_and_keeps_what_is_
     assert all(abs(one["return"]) < 10 and one["verdict"] in ("better", "cannot tell", "worse") for one in found)
     assert len({one["return"] for one in found}) == 3
     printed = capsys.readouterr().out
+    assert "each known by 200 rows of the task's own log." in printed
     assert "best of 3" in printed
     assert "beside the logger" in printed
     with pytest.raises(OmrlError, match="whose code would run: --trust nowhere:Nothing"):
         chosen_rows(Tune(tmp_path / "mine.toml", tmp_path, tmp_path))
     with pytest.raises(OmrlError, match="has no row 'smal'"):
         chosen_rows(Tune(tmp_path / "mine.toml", tmp_path, tmp_path, rows=("smal",)))
+
+
+def test_a_sweep_goes_on_with_the_rows_that_are_not_kept_yet(tmp_path, monkeypatch, capsys):
+    pumps(tmp_path / "pumps", tasks=8)
+    text = MINE.replace('label = "own"', 'label = "two"').replace("nowhere:Nothing", "focal")
+    (tmp_path / "mine.toml").write_text(text)
+    args = Tune(tmp_path / "mine.toml", tmp_path / "pumps", tmp_path / "t.json", rows=("small",), steps=2, device="cpu")
+    measured = []
+
+    def measure(args, row, measure=trying.measure):
+        measured.append(row.label)
+        return measure(args, replace(row, changes=small.changes))
+
+    small = read_rows(args.file)["small"]
+    monkeypatch.setattr(trying, "measure", measure)
+    tune(args)
+    kept = json.loads(args.out.read_text())
+    capsys.readouterr()
+    tune(replace(args, rows=()))  # as after a kill
+    assert measured == ["small", "two"] and json.loads(args.out.read_text())[: len(kept)] == kept
+    said = capsys.readouterr().out
+    assert "small is in" in said and said.count("best of") == 2
+    # Other settings, other data, or a row that is not whole are tried again; a damaged one is named.
+    tune(replace(args, steps=3))
+    assert measured == ["small", "two", "small"]
+    args.out.write_text(json.dumps(kept[1:]))
+    tune(args)
+    args.out.write_text(json.dumps([{**kept[0], "updates": "two"}, *kept[1:]]))
+    with pytest.raises(OmrlError, match=r"t\.json: 0\.updates must be"):
+        tune(args)
+    pumps(tmp_path / "others", tasks=12)
+    args.out.write_text(json.dumps(kept))
+    tune(replace(args, data=tmp_path / "others"))
+    assert measured[3:] == ["small", "small"]
 
 
 def test_halving_drops_the_worse_half_and_the_others_go_on_as_if_nothing_had_been(tmp_path):
@@ -224,6 +277,15 @@ def test_a_file_that_is_no_list_of_trials_is_one_sentence(tmp_path, text, messag
     assert "bad.toml" in str(error.value)
 
 
+@pytest.mark.parametrize("text", ['{"mine": 1}', '[{"mine": 1}]', "notes"])
+def test_a_file_of_something_else_is_refused_before_anything_is_tried(tmp_path, monkeypatch, text):
+    (tmp_path / "notes.json").write_text(text)
+    monkeypatch.setattr("omrl.tuning.command.chosen_rows", lambda _: pytest.fail("it begins"))
+    with pytest.raises(OmrlError, match=r"notes\.json is not"):
+        tune(Tune(tmp_path / "rows.toml", tmp_path / "data", tmp_path / "notes.json"))
+    assert (tmp_path / "notes.json").read_text() == text
+
+
 def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
     sizes = dict.fromkeys(("actor_hidden", "critic_hidden", "decoder_hidden", "encoder_hidden"), (8, 8))
     first = {"teacher_hidden": (8,), "teacher_vae_hidden": (8,), "reward_hidden": (8,), "next_obs_hidden": (8,)}
@@ -261,6 +323,9 @@ def published(name):
 
 
 def test_all_rows_of_a_family_had_as_many_trials():
-    first = published("tuning")
-    assert set(first) == {(family, row) for family, _ in first for _, row in first}
-    assert {len(trials) for trials in first.values()} == {6}
+    found = published("tuned")
+    assert set(found) == {(family, row) for family, _ in found for row in ROWS}
+    for (_, row), trials in found.items():
+        # One more beyond every edge that the best of the six lies on.
+        assert len(trials) - 6 in (0, 1, 2) and len({json.dumps(trial) for trial in trials}) == len(trials)
+        assert set(trials[0]) == set(ROWS[row].trials[0])

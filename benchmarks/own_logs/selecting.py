@@ -28,8 +28,8 @@ from omrl.learning import training
 from omrl.learning.starting import about_choices
 from omrl.runs.run import Run
 from omrl.schema import changed
-from omrl.selecting.signals import Ground, look
-from omrl.selecting.verdict import sum_up
+from omrl.selecting.signals import Ground, Signals, look
+from omrl.selecting.verdict import mean_of_draws, sum_up
 from omrl.tuning.trials import populate_trials
 
 ALPHAS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -112,6 +112,13 @@ def truth(
     return {"gain": asdict(interval), "harmed": float(np.mean(harmed)), "logger_harmed": float(np.mean(usual))}
 
 
+def told(signals: Signals) -> dict[str, Any]:
+    """What logs say of a run, and what an interval of any level is made of."""
+    measured = {name: vars(mean_of_draws(getattr(signals, name))) for name in ("gained", "fitted_q")}
+    numbers = {name: {key: float(value) for key, value in found.items()} for name, found in measured.items()}
+    return {"found": asdict(sum_up(signals)), "measured": numbers}
+
+
 def measure(domain: Domain, logger: Logger) -> list[dict[str, Any]]:
     """Every run of one domain and logger, as logs and simulator see it."""
     found = []
@@ -122,10 +129,16 @@ def measure(domain: Domain, logger: Logger) -> list[dict[str, Any]]:
         ground = Ground(data, data.split["test"])
         for recipe, model, own in recipes(folder / "data", folder):
             signals = look(model, ground, CONTEXT, learners=own)
-            row = {"domain": domain.name, "logger": logger, "recipe": recipe, "seeds": len(own)}
-            found.append({**row, "found": asdict(sum_up(signals)), "true": truth(domain, logger, data, model, own)})
-            one = found[-1]
-            print(f"{domain.name} {logger} {recipe}: {one['found']['gain']} true {one['true']['gain']}", flush=True)
+            found.append(
+                {
+                    "domain": domain.name,
+                    "logger": logger,
+                    "recipe": recipe,
+                    "seeds": len(own),
+                    **told(signals),
+                    "true": truth(domain, logger, data, model, own),
+                }
+            )
     return found
 
 

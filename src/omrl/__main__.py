@@ -1,20 +1,13 @@
-"""`omrl`, and `python -m omrl`."""
+"""`python -m omrl`."""
 
 from __future__ import annotations
 
 import sys
 
-
-def main() -> None:
-    """Answer; whoever interrupts while modules are still being imported gets no traceback either."""
-    try:
-        from omrl.cli import main as answer
-
-        answer()
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        sys.exit(130)
-
+from omrl_command import main
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # `python -m` puts the working directory before all others, and a file there is nobody's library.
+        del sys.path[0]
     main()

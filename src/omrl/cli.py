@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module, metadata
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
@@ -27,7 +30,10 @@ from omrl.commands.study import Paper, PaperList, PaperStatus, Status, Study, St
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
+from omrl.words import is_text, shortened
+from omrl_command import lacks_memory
 
+T = TypeVar("T")
 FLAGS = (OmitArgPrefixes, OmitSubcommandPrefixes, FlagCreatePairsOff)
 # What a user can mend about a path: a full disk, a limit, no permission, a file where a folder should be, a long name.
 MENDABLE = (
@@ -42,6 +48,9 @@ MENDABLE = (
     errno.EISDIR,
     errno.ENAMETOOLONG,
 )
+ABOUT = "Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out."
+# Characters of all arguments, up to which what is wrong with them is shown in full.
+LONG = 1000
 # How torch and Python say that memory is used up, the machine's or a device's.
 NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread")
 
@@ -112,26 +121,40 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"omrl {metadata.version('omrl')}")
         return
-    sys.path.append("")  # `module:Class` is looked for in the working directory too
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of tasks, on a terminal that cannot show them
     if code := told(lambda: _answer(sys.argv[1:])):
         sys.exit(code)
 
 
 def _answer(arguments: Sequence[str]) -> None:
+    for word in arguments:
+        if not is_text(word):
+            # What is written down of it could not be read again.
+            raise OmrlError(f"The argument {shortened(word)} is no text in UTF-8; rename the file, if it names one.")
     if len(arguments) > 1 and arguments[0] in OWN_FLAGS and not arguments[1].startswith("-"):
         options, work = OWN_FLAGS[arguments[0]]
-        parsed = import_module(options).parse(arguments[1:])
+        parse = import_module(options).parse
+        parsed = _parsed(lambda: parse(arguments[1:]), arguments)
         import_module(work).command(*parsed)
     else:
-        run(
-            tyro.cli(
-                Command,
-                prog="omrl",
-                description="Offline meta-reinforcement learning: many tasks' logs in, one policy that adapts out.",
-                config=FLAGS,
-            )
-        )
+        run(_parsed(lambda: tyro.cli(Command, prog="omrl", description=ABOUT, config=FLAGS), arguments))
     sys.stdout.flush()
+
+
+def _parsed(parse: Callable[[], T], arguments: Sequence[str]) -> T:
+    """What words mean; what is said of words that are longer than anyone reads is one sentence."""
+    if sum(map(len, arguments)) <= LONG:
+        return parse()
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return parse()
+    except SystemExit as stop:
+        if stop.code:
+            raise OmrlError(" ".join(re.sub(r"[^\w\s!-~]", " ", said.getvalue()).split())) from None
+        raise
 
 
 def told(work: Callable[[], object]) -> int:
@@ -143,6 +166,10 @@ def told(work: Callable[[], object]) -> int:
     except BrokenPipeError:
         # Nobody reads on; what is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ImportError, SystemError) as error:
+        if not lacks_memory(error):
+            raise
+        return _fail("There is not enough memory to load the libraries that this needs.")
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
             raise
@@ -160,7 +187,8 @@ def told(work: Callable[[], object]) -> int:
 
 
 def _fail(sentence: str) -> int:
-    print(f"error: {sentence}", file=sys.stderr)
+    """One line that somebody reads, whatever names are in it."""
+    print(f"error: {OmrlError(sentence)}", file=sys.stderr)
     return 2
 
 

@@ -16,9 +16,10 @@ class OmrlError(Exception):
     def __init__(self, sentence: str) -> None:
         # Names in it may come from damaged or hostile files: a line break or a terminal code stays visible as such, and
         # what is longer than anyone reads loses its middle.
-        if len(sentence) > LONGEST:
-            sentence = f"{sentence[: LONGEST * 3 // 4]} ... {sentence[-LONGEST // 4 :]}"
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence))
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence)
+        if len(shown) > LONGEST:
+            shown = f"{shown[: LONGEST * 3 // 4]} ... {shown[-LONGEST // 4 :]}"
+        super().__init__(shown)
 
 
 @contextmanager

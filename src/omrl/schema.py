@@ -22,13 +22,18 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from omrl.errors import OmrlError, did_you_mean
-from omrl.words import shortened
+from omrl.words import is_text, shortened
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 
 # Dimensions and numbers of learners beyond this are no plan, but a damaged file.
 LARGEST = 1_000_000
+LARGEST_DECIMAL = 1e30
+# And so are networks of more layers.
+MOST_LAYERS = 100
+# Threads, sets of rows in a batch, and steps in an update.
+MOST = 1024
 # Generators take 64 bits, and learners count on from the first one's seed.
 LARGEST_SEED = 2**62
 # What a value of the wrong type should have been.
@@ -56,14 +61,17 @@ def _at_least_one(value: int) -> int:
 
 def _size(value: int) -> int:
     if not 1 <= value <= LARGEST:
-        raise _wrong(f"must be at least 1, not {value}" if value < 1 else f"cannot be as large as {value}")
+        raise _wrong(f"must be at least 1, not {value}" if value < 1 else f"cannot be as large as {shortened(value)}")
     return value
 
 
-def _seed(value: int) -> int:
-    if not 0 <= value <= LARGEST_SEED:
-        raise _wrong(f"must lie between 0 and {LARGEST_SEED}, not at {shortened(value)}")
-    return value
+def _between(least: int, most: int) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if not least <= value <= most:
+            raise _wrong(f"must lie between {least} and {most}, not at {shortened(value)}")
+        return value
+
+    return check
 
 
 def _above_zero(value: float) -> float:
@@ -92,7 +100,11 @@ def _near_bounds(value: float) -> float:
 
 def _layers(value: tuple[int, ...]) -> tuple[int, ...]:
     if min(value, default=1) < 1:
-        raise _wrong(f"must be layers of at least 1, not {value}")
+        raise _wrong(f"must be layers of at least 1, not {shortened(value)}")
+    if max(value, default=1) > LARGEST:
+        raise _wrong(f"cannot have a layer as large as {shortened(max(value))}")
+    if len(value) > MOST_LAYERS:
+        raise _wrong(f"must be at most {MOST_LAYERS} layers, not {len(value)}")
     return value
 
 
@@ -107,7 +119,9 @@ def _plain_values(value: dict[str, Any]) -> dict[str, Any]:
 
 AtLeastOne = Annotated[int, AfterValidator(_at_least_one)]
 Size = Annotated[int, AfterValidator(_size)]
-Seed = Annotated[int, AfterValidator(_seed)]
+Seed = Annotated[int, AfterValidator(_between(0, LARGEST_SEED))]
+Few = Annotated[int, AfterValidator(_between(0, MOST))]
+Several = Annotated[int, AfterValidator(_between(1, MOST))]
 Count = Annotated[int, AfterValidator(_not_negative)]
 Positive = Annotated[float, AfterValidator(_above_zero)]
 NotNegative = Annotated[float, AfterValidator(_not_negative)]
@@ -134,6 +148,9 @@ def settings(cls: type[T]) -> type[T]:
             make(self, *map(_plain, args), **{name: _plain(value) for name, value in values.items()})
         except ValidationError as error:
             raise OmrlError(_sentence(error, cls)) from None
+        for item in fields(self):  # type: ignore[arg-type]
+            _check_single(item.name, getattr(self, item.name))
+            _check_text(item.name, getattr(self, item.name))
 
     checked.__init__ = __init__  # type: ignore[method-assign,assignment]
     return checked
@@ -156,6 +173,9 @@ def conform(kind: type, values: T, where: object) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
+        if first["type"] in ("range", "extra_forbidden"):
+            wrong = first["msg"] if first["type"] == "range" else "does not belong there"
+            raise OmrlError(f"{where}: {place} {wrong}.") from None
         what = WANTED.get(first["type"].removesuffix("_type"), first["msg"][:200])
         raise OmrlError(f"{where}: {place} must be {what}, not {shortened(first['input'])}.") from None
     return values
@@ -176,6 +196,19 @@ def with_values(config: T, values: Mapping[str, object]) -> T:
     for name, value in values.items():
         object.__setattr__(changed, name, value)
     return changed
+
+
+def _check_single(name: str, value: Any) -> None:
+    """Refuse decimals that single precision, in which all is computed, does not have."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if isinstance(one, float) and abs(one) > LARGEST_DECIMAL:
+            raise OmrlError(f"{name} cannot be as large as {one}.")
+
+
+def _check_text(name: str, value: Any) -> None:
+    """Refuse a text that no file can hold, such as a path whose bytes are no UTF-8: it could not be read again."""
+    if isinstance(value, str) and not is_text(value):
+        raise OmrlError(f"{name} is {shortened(value)!a}, which is no text in UTF-8.")
 
 
 def _plain(value: Any) -> Any:

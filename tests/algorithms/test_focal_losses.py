@@ -218,6 +218,34 @@ def test_joint_gradient_gives_each_network_its_own(divergence: str, regularisati
         torch.testing.assert_close(joint[name], gradient)
 
 
+def test_critics_may_read_how_far_an_action_is_from_the_behaviour_in_units_of_its_noise() -> None:
+    algorithm = focal(divergence="gaussian-kl", critic_input="deviation")
+    params, (batch, _) = params_of(algorithm.nets), example()
+    z = torch.full((M, B, L), 0.3, dtype=torch.float64)
+    mean, std = np_gaussian(params, "g", batch["obs"].numpy(), z.numpy())
+    away = (np.arctanh(batch["act"].numpy().clip(-0.999, 0.999)) - mean) / std
+    read = 4 * np.tanh(away / 4)
+    assert np.abs(read - batch["act"].numpy()).max() > 0.1
+    expected = np_q(params, batch["obs"].numpy(), z.numpy(), read)
+    np.testing.assert_allclose(algorithm.q(params, batch["obs"], z, batch["act"]), expected)
+
+
+@pytest.mark.parametrize("unfitted", [{"divergence": "kl"}, {"divergence": "gaussian-kl", "regularisation": "none"}])
+def test_without_a_fitted_behaviour_critics_read_the_action(unfitted: dict[str, str]) -> None:
+    algorithm = focal(critic_input="deviation", **unfitted)
+    params, (batch, _) = params_of(algorithm.nets), example()
+    z = torch.full((M, B, L), 0.3, dtype=torch.float64)
+    expected = np_q(params, batch["obs"].numpy(), z.numpy(), batch["act"].numpy())
+    np.testing.assert_allclose(algorithm.q(params, batch["obs"], z, batch["act"]), expected)
+
+
+def test_critics_that_read_deviations_move_themselves_alone() -> None:
+    joint, own = joint_and_own_gradients(focal(divergence="gaussian-kl", critic_input="deviation", alpha=2.0))
+    for name, gradient in own.items():
+        assert gradient.abs().sum() > 0
+        torch.testing.assert_close(joint[name], gradient)
+
+
 @pytest.mark.parametrize("divergence", ["kl", "wasserstein", "gaussian-kl"])
 def test_actor_is_moved_through_q_and_through_g(divergence: str) -> None:
     algorithm = focal(alpha=2.0, divergence=divergence)
@@ -375,19 +403,21 @@ def test_by_default_a_probabilistic_encoder_gains_by_telling_tasks_apart(beta: f
 
 
 def test_an_adapted_alpha_stays_within_its_bounds() -> None:
-    algorithm = focal(alpha=3.0, alpha_max=10.0)
+    algorithm = focal(alpha=3.0, alpha_min=1.0, alpha_max=10.0, alpha_rate=0.1)
     params, (batch, noise) = params_of(algorithm.nets), example()
-    for alpha, used in ((50.0, 10.0), (-1.0, 0.0), (7.0, 7.0)):
+    for alpha, used in ((50.0, 10.0), (-1.0, 1.0), (7.0, 7.0)):
         own = {**params, "alpha": torch.tensor(alpha, dtype=torch.float64)}
         _, info = algorithm.loss(own, params, batch, noise)
         assert float(info["alpha"]) == used
-    with pytest.raises(OmrlError, match=r"alpha is 3000\.0, above alpha_max, which is 2000\.0"):
-        focal(alpha=3000.0)
+    for wrong, least in (({"alpha": 3000.0, "alpha_min": 60.0}, 0.0), ({"alpha_min": 60.0, "alpha_rate": 1.0}, 60.0)):
+        with pytest.raises(OmrlError, match=f"alpha is .*, and must be from {least} to 2000"):
+            focal(**wrong)
 
 
+@pytest.mark.parametrize("warm_up", [0, 1])
 @pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_alpha_moves_by_its_rate_times_the_divergence_above_its_target(rate: float) -> None:
-    config = replace(SMALL, alpha=3.0, alpha_rate=rate)
+def test_alpha_moves_by_its_rate_times_the_divergence_above_its_target_once_q_counts(rate: float, warm_up: int) -> None:
+    config = replace(SMALL, alpha=3.0, alpha_rate=rate, warm_up=warm_up)
     learners, algorithm = FOCAL.build(S, A, config, [0])
     population = Population(
         learners,
@@ -397,6 +427,9 @@ def test_alpha_moves_by_its_rate_times_the_divergence_above_its_target(rate: flo
         plain_descent=algorithm.plain_descent,
     )
     batch, noise = ({name: value.float()[None] for name, value in part.items()} for part in example())
+    for _ in range(warm_up):
+        population.step(lambda _: (batch, noise))
+        assert population.params["alpha"].item() == 3.0
     info = population.step(lambda _: (batch, noise))
     excess = info["divergence"].item() - config.target_divergence
     assert abs(excess) > 1e-3

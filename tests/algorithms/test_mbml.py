@@ -161,6 +161,15 @@ def test_relabelling_equals_the_double_loop(varies):
     np.testing.assert_allclose(contexts, expected[0], rtol=1e-9, atol=1e-12)
 
 
+def test_relabelled_rewards_are_as_those_of_the_log_however_they_are_scaled():
+    batch, _ = example(mbml(), "reward")
+    (usual, kept), (scaled, same) = (mbml(reward_std=0.35, reward_scale=scale).relabel(batch) for scale in (1.0, 0.01))
+    other = ~torch.eye(M, dtype=torch.bool)
+    torch.testing.assert_close(scaled[other][..., S + A], 100 * usual[other][..., S + A])
+    torch.testing.assert_close(scaled[~other], usual[~other])  # its own rows, as logged
+    assert torch.equal(kept, same)  # members agree in the units that they learnt
+
+
 def test_triplet_loss_equals_the_double_loop():
     algorithm = mbml(margin=2.0)
     rng = np.random.default_rng(1)
@@ -324,27 +333,28 @@ def test_a_single_model_is_no_ensemble():
 # -- the first stage ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["rew", "next_obs"])
-def test_ensemble_loss_equals_numpy(target):
-    algorithm = mbml()
+@pytest.mark.parametrize(("target", "scale"), [("rew", 1.0), ("rew", 0.01), ("next_obs", 0.01)])
+def test_ensemble_loss_equals_numpy(target, scale):
+    algorithm = mbml(reward_scale=scale)
     net = mbml_teachers.build_model(target, S, A, algorithm.config, torch.Generator().manual_seed(0)).double()
     rng = np.random.default_rng(5)
     obs, act = rng.normal(size=(B, S)), rng.normal(size=(B, A))
     wanted = rng.normal(size=B) if target == "rew" else rng.normal(size=(B, S))
     batch = {name: torch.tensor(value) for name, value in {"obs": obs, "act": act, target: wanted}.items()}
     params = params_of(net)
-    found, info = mbml_teachers.model_loss(net, target, params, {}, batch, {})
+    found, info = mbml_teachers.model_loss(net, target, algorithm.config, params, {}, batch, {})
     rows = np.concatenate([obs, act], -1)
     predicted = np.stack([np_mlp(params, f"{target}_model", rows, k) for k in range(K)])
-    errors = [np.mean((p - wanted.reshape(B, -1)) ** 2) for p in predicted]
+    scaled = wanted * scale if target == "rew" else wanted
+    errors = [np.mean((p - scaled.reshape(B, -1)) ** 2) for p in predicted]
     assert float(found) == pytest.approx(sum(errors))
     assert float(info["error"]) == pytest.approx(np.sqrt(np.mean(errors)))
     assert float(info["spread"]) == pytest.approx(predicted.std(0, ddof=1).mean())
 
 
-@pytest.mark.parametrize("dense", [False, True])
-def test_teacher_loss_is_bcq_with_a_bellman_target(dense):
-    algorithm = mbml(dense_reward=dense, gamma=0.8, perturbation=0.2)
+@pytest.mark.parametrize(("dense", "scale"), [(False, 1.0), (True, 1.0), (False, 0.01)])
+def test_teacher_loss_is_bcq_with_a_bellman_target(dense, scale):
+    algorithm = mbml(dense_reward=dense, reward_scale=scale, gamma=0.8, perturbation=0.2)
     nets = mbml_teachers.build_teacher(S, A, algorithm.config, torch.Generator().manual_seed(0)).double()
     params = params_of(nets)
     targets = {name: value + 0.05 for name, value in params.items() if name.startswith(("actor", "critic"))}
@@ -362,7 +372,7 @@ def test_teacher_loss_is_bcq_with_a_bellman_target(dense):
     q = np.stack([np_mlp(targets, "critic", np.concatenate([states, acts], -1), k)[..., 0] for k in range(2)])
     value = (0.75 * q.min(0) + 0.25 * q.max(0)).max(-1)
     reward = batch["rew_dense" if dense else "rew"].numpy()
-    y = reward + 0.8 * (1 - batch["term"].numpy()) * value
+    y = scale * reward + 0.8 * (1 - batch["term"].numpy()) * value
     rows = np.concatenate([batch["obs"].numpy(), batch["act"].numpy()], -1)
     expected = sum(np.mean((np_mlp(params, "critic", rows, k)[:, 0] - y) ** 2) for k in range(2))
     total, info = mbml_teachers.teacher_loss(nets, algorithm.config, params, targets, batch, noise)

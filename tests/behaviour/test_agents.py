@@ -125,6 +125,15 @@ def test_a_state_of_another_kind_of_device_is_refused(tmp_path):
         trainer(tmp_path).resume()
 
 
+@pytest.mark.parametrize("name", ["state", "replay-00000"])
+def test_damage_says_what_to_delete(tmp_path, name):
+    run(trainer(tmp_path), 2).save()
+    path = tmp_path / f"{name}.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(OmrlError, match=rf"{name}\.safetensors is damaged.*; delete its folder to begin again"):
+        trainer(tmp_path).resume()
+
+
 def test_train_gives_the_same_checkpoints_and_returns_when_it_is_called_again(tmp_path, monkeypatch):
     tasks, config = some_tasks(SPARSE, 2), small_config()
     (tmp_path / "a").mkdir()

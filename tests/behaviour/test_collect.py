@@ -151,7 +151,8 @@ def test_the_untrained_policy_is_scored_and_its_rows_are_not_kept(small):
     assert stored.steps == (0, *STEPS)
     assert set(np.concatenate([dataset.rows(t)["policy_step"] for t in range(3)])) == set(STEPS)
     weights, biases = stored.weights(0)
-    logged = roll_out(SPARSE, stored.tasks, weights, biases, episodes=2, seed=(0, 0), length=SPARSE.horizon)
+    settings = {"episodes": 2, "seeds": [(0, 0)] * len(stored.tasks), "length": SPARSE.horizon}
+    logged = roll_out(SPARSE, stored.tasks, weights, biases, **settings)
     for entry, rows in zip(dataset.manifest.tasks, logged, strict=True):
         assert entry.reference.random == pytest.approx(rows.arrays["rewards"].sum() / 2)
 

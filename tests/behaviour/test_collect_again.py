@@ -37,6 +37,20 @@ def test_an_interrupted_replacement_goes_on_with_the_same_command(small, tmp_pat
     assert contents(out) == contents(small)
 
 
+def test_damaged_work_says_what_to_delete_and_begins_again_then(small, tmp_path, monkeypatch):
+    out, work = tmp_path / "data", tmp_path / ".data.collect"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("omrl.behaviour.collect._log_rollouts", stopped)
+        collect("sparse-point-robot", out, **OPTIONS)
+    (work / "job.json").write_bytes((work / "job.json").read_bytes()[:-9])
+    for force in (False, True):
+        with pytest.raises(OmrlError, match=r"\.data\.collect/job\.json .*; delete its folder to begin again\.$"):
+            collect("sparse-point-robot", out, **OPTIONS, force=force)
+    shutil.rmtree(work)
+    collect("sparse-point-robot", out, **OPTIONS)
+    assert contents(out) == contents(small)
+
+
 def other_policies(folder):
     """Policies of the same plan with other weights, as another machine may train them."""
     from safetensors.numpy import load_file

@@ -17,7 +17,7 @@ def rolled(family, count=3, chosen=None, seed=(0, 7), **options):
     tasks = some_tasks(family, count)
     weights, biases = random_policy(family, count)
     rows = list(range(count)) if chosen is None else chosen
-    settings = {"episodes": EPISODES, "seed": seed} | options
+    settings = {"episodes": EPISODES, "seeds": [seed] * len(rows)} | options
     policies = [w[rows] for w in weights], [b[rows] for b in biases]
     return [logged.arrays for logged in roll_out(family, [tasks[i] for i in rows], *policies, **settings)]
 
@@ -85,6 +85,14 @@ def test_rows_of_a_task_do_not_depend_on_the_tasks_beside_it_or_on_threads(name)
                 np.testing.assert_array_equal(values, together[i][array], err_msg=array)
 
 
+def test_policies_of_one_task_are_rolled_out_side_by_side_as_they_are_alone():
+    twice = rolled(WALKER, chosen=[1, 1], seeds=[(0, 7), (0, 8)])
+    for seed, rows in zip([(0, 7), (0, 8)], twice, strict=True):
+        (alone,) = rolled(WALKER, chosen=[1], seed=seed)
+        for array, values in alone.items():
+            np.testing.assert_array_equal(values, rows[array], err_msg=array)
+
+
 def test_the_seed_decides_the_rows():
     one, same, other = rolled(SPARSE), rolled(SPARSE), rolled(SPARSE, seed=(1, 7))
     np.testing.assert_array_equal(one[0]["actions"], same[0]["actions"])
@@ -112,7 +120,7 @@ def test_episodes_can_be_shorter_than_what_is_logged():
 @pytest.mark.parametrize("wanted", [0.0, 0.07, 0.6])
 def test_another_breadth_replaces_the_policys_own(wanted):
     tasks, (weights, biases) = some_tasks(SPARSE, 1), random_policy(SPARSE, 1)
-    options = {"episodes": EPISODES, "seed": (0, 7)}
+    options = {"episodes": EPISODES, "seeds": [(0, 7)]}
     (narrow,) = roll_out(SPARSE, tasks, weights, biases, **options, action_std=0.0)
     (logged,) = roll_out(SPARSE, tasks, weights, biases, **options, action_std=wanted)
     assert (narrow.action_std, logged.action_std) == (0.0, pytest.approx(wanted))
@@ -124,7 +132,7 @@ def test_another_breadth_replaces_the_policys_own(wanted):
 
 def test_the_breadth_of_what_was_logged_is_that_of_the_policies():
     tasks, (weights, biases) = some_tasks(SPARSE, 2), random_policy(SPARSE, 2)
-    for t, logged in enumerate(roll_out(SPARSE, tasks, weights, biases, episodes=EPISODES, seed=(0, 7))):
+    for t, logged in enumerate(roll_out(SPARSE, tasks, weights, biases, episodes=EPISODES, seeds=[(0, 7)] * 2)):
         observations = logged.arrays["observations"][None]
         own = [w[t : t + 1] for w in weights], [b[t : t + 1] for b in biases]
         _, std = sample_actions(*own, observations, np.zeros((1, len(observations[0]), 2), np.float32))

@@ -175,6 +175,7 @@ BAD_MANIFESTS = {
         r"key 'discrete_actions\[0\].labels' is missing",
     ),
     "gone": (task_entry(file="task-007.safetensors"), "task-007.safetensors: the file of task 'b' is missing"),
+    "long": (task_entry(file="x" * 5000), "x: the file of task 'b' is missing"),
 }
 BAD_MANIFESTS |= {
     f"leaves: {path}": (task_entry(file=path), "of task 'b' leaves the folder")

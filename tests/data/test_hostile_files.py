@@ -1,5 +1,6 @@
 """Files that claim more than they hold, files that HDF5 never returns from, and disks that are full."""
 
+import io
 import os
 import resource
 import subprocess
@@ -17,6 +18,7 @@ from example_logs import assert_same_dataset, make_dataset, make_task, tree
 from omrl.commands.data import Import
 from omrl.data import MetaDataset, interchange
 from omrl.data.interchange import apart, limits
+from omrl.data.interchange.npz import shape_and_type
 from omrl.errors import OmrlError
 
 FLAGS = {"action_low": (-2.0,), "action_high": (3.0,), "varies": "reward", "test_tasks": ()}
@@ -101,6 +103,23 @@ def test_an_array_that_claims_more_than_its_file(claimed, tmp_path):
         file.write(bytes(100))
     with pytest.raises(OmrlError, match=f"array 'observations' claims {4 * claimed:,} bytes, but 100 are there"):
         load("npz", tmp_path / "logs.npz")
+
+
+class Asked(io.BytesIO):
+    """A file that remembers how much was asked of it: so much memory a real one takes, whatever it holds."""
+
+    most = 0
+
+    def read(self, size=-1):
+        self.most = max(self.most, size)
+        return super().read(size)
+
+
+def test_a_header_that_claims_to_be_longer_than_its_file():
+    file = Asked(b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little") + b"{'descr': '<f8'}")
+    with pytest.raises(ValueError, match="array header"):
+        shape_and_type(file)
+    assert 0 < file.most < 100_000
 
 
 def test_one_long_text_that_all_rows_share(tmp_path):

@@ -11,8 +11,9 @@ import pyarrow.parquet
 import pytest
 from example_logs import make_dataset, tree
 
-from omrl.commands.data import Import
+from omrl.commands.data import Import, Validate
 from omrl.data import MetaDataset, interchange
+from omrl.data.command import validate
 from omrl.data.findings import column_facts, findings
 from omrl.data.manifest import as_plain
 from omrl.errors import OmrlError
@@ -124,6 +125,19 @@ def test_interleaved_episodes_are_put_together_by_time(tmp_path):
     rows = load(write(tmp_path / "logs.csv", shuffled(rows)), time="at", episode="run").rows("a")
     assert rows["observations"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12, 13]
     assert rows["next_observations"][:, 0].tolist() == [1, 2, 3, 4, 11, 12, 13, 14]
+
+
+def test_an_episode_that_is_torn_is_named_as_the_log_names_it(tmp_path):
+    rows = [{**row, "shift": "early" if i % 40 < 20 else "late"} for i, row in enumerate(truth(days=1))]
+    rows[25]["shift"] = "early"
+    remedy = "sort the file by shift and by time within it, or name a column of times with --time"
+    with pytest.raises(
+        OmrlError, match=f"task 'north', shift, row 25: the rows of episode 'early' do not lie together; {remedy}"
+    ):
+        load(write(tmp_path / "logs.csv", rows), episode="shift")
+    numbered = [{**row, "shift": 10**12 + (row["shift"] == "late")} for row in rows]
+    with pytest.raises(OmrlError, match="the rows of episode 1000000000000 do not lie together"):
+        load(write(tmp_path / "logs.csv", numbered), episode="shift")
 
 
 def test_rows_at_one_time(tmp_path, capsys):
@@ -239,6 +253,22 @@ def test_missing_flags_tasks_and_words(tmp_path):
     modes = dataset.rows("south")["observations"][:, 1:]
     assert (modes.sum(1) == 1).all()
     np.testing.assert_array_equal(modes[:, 1], [float((120 + i) % 3 == 0) for i in range(120) if (i + 1) % 40])
+
+
+def test_what_is_words_is_said_of_the_data_itself(tmp_path, capsys):
+    """Not only while it is imported: who validates data that another imported reads the same."""
+    rows = [
+        {**row, "mode": ("hand", "auto", "off")[i % 3], "dose": ("off", "low", "high")[i % 5 % 3]}
+        for i, row in enumerate(truth())
+    ]
+    flags = {"time": "at", "observations": ("level", "mode"), "categories": ("mode",)}
+    dataset = load(write(tmp_path / "logs.csv", rows), action_low=(), action_high=(), **flags)
+    capsys.readouterr()
+    validate(Validate(dataset.path))
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "note: mode is words, and became 3 numbers, one for each of auto, hand, off",
+        "note: dose takes 3 values: high, low, off",
+    ]
 
 
 def test_words_need_to_be_named(tmp_path):
@@ -410,7 +440,7 @@ def test_training_refuses_what_it_cannot_learn(tmp_path):
 
     flags = {"action_kind": "discrete", "time": "at"}
     dataset = load(write(tmp_path / "logs.csv", dosed([0, 1, 5])), **flags)
-    with pytest.raises(OmrlError, match=r"are discrete, which mbml cannot learn; .* with --action-kind continuous"):
+    with pytest.raises(OmrlError, match=r"are discrete, which mbml cannot learn: .* with --action-kind continuous"):
         train("mbml", dataset.path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -1,7 +1,9 @@
 """Minari: lossless both ways, readable by Minari itself, environments recoverable."""
 
+import json
 import os
 import sys
+import tracemalloc
 
 import minari
 import numpy as np
@@ -160,9 +162,33 @@ def test_bad_minari_folders(tmp_path):
     with pytest.raises(OmrlError, match="cannot be read as Minari datasets"):
         back(tmp_path / "minari", tmp_path / "back")
     (tmp_path / "minari/omrl/logs/b-v0/data/metadata.json").write_bytes(b"rubbish")
-    with pytest.raises(OmrlError, match="cannot be read as Minari datasets"):
+    with pytest.raises(OmrlError, match=r"metadata\.json is not JSON|cannot be read as Minari datasets"):
         back(tmp_path / "minari", tmp_path / "back")
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"total_episodes": 2**31}, r"metadata\.json is a file of .* that unpacks to 17\.2 GB"),
+        ({"total_episodes": 10**400}, r"metadata\.json is a file of .* that unpacks to"),
+        ({"total_episodes": -1}, r"metadata\.json: total_episodes cannot be negative, as -1 is"),
+        ({"total_episodes": "3"}, r"metadata\.json: total_episodes must be a whole number, not '3'"),
+        ({"omrl": {"of": 10**9}}, "holds 3 of the 1000000000 tasks of its dataset"),
+    ],
+)
+def test_counts_that_are_not_so_are_refused_before_memory_is_taken(tmp_path, change, sentence):
+    interchange.write(make_dataset().save(tmp_path / "logs"), tmp_path / "minari", "minari")
+    for path in (tmp_path / "minari").rglob("data/metadata.json"):
+        metadata = json.loads(path.read_text())
+        own = {"omrl": {**metadata["omrl"], **change.get("omrl", {})}}
+        path.write_text(json.dumps({**metadata, **change, **own}))
+    tracemalloc.start()
+    with pytest.raises(OmrlError, match=sentence):
+        back(tmp_path / "minari", tmp_path / "back")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100e6 and not (tmp_path / "back").exists()
 
 
 def test_two_meta_datasets_in_one_folder(tmp_path):

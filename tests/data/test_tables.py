@@ -217,7 +217,11 @@ BAD_TABLES = {
     "no rewards": (drop("rewards"), {}, "no column for the rewards; name it with --rewards"),
     "no actions": (drop("actions"), {}, "no column for the actions; name it with --actions"),
     "wrong flag": (dict, {"rewards": "gain"}, "has no column 'gain'; its columns are task, observations"),
-    "no bounds": (dict, {"action_low": ()}, "give --action-low"),
+    "no bounds": (
+        dict,
+        {"action_low": ()},
+        r"logs\.npz does not say the smallest possible action .*; give --action-low",
+    ),
     "no upper bound": (dict, {"action_high": ()}, "give --action-high"),
     "bounds": (dict, {"action_low": (1.0, 2.0, 3.0)}, "action_low has 3 numbers for 2 action dimensions"),
     "no varies": (dict, {"varies": None}, "give --varies"),
@@ -300,6 +304,8 @@ def test_bad_task_parameters(tmp_path):
         '{"z": {}}': "task 'z' is missing from",
         '{"a": 1}': "the parameters of task 'a' must be an object",
         "{": "it is not JSON",
+        '{"a": {"size": 1e400}}': r"params\.json: it is not JSON \(1e400 is not JSON\)",
+        '{"a": {"size": -Infinity}}': r"params\.json: it is not JSON \(-Infinity is not JSON\)",
     }.items():
         (tmp_path / "params.json").write_text(text)
         with pytest.raises(OmrlError, match=message):
@@ -441,7 +447,12 @@ def test_hdf5_export_refuses_what_exists_and_views(tmp_path):
     with pytest.raises(OmrlError, match=r"logs.hdf5 exists already; use --force"):
         interchange.write(dataset, tmp_path / "logs.hdf5", "hdf5")
     assert (tmp_path / "logs.hdf5").read_text() == "precious"
-    interchange.write(dataset, tmp_path / "logs.hdf5", "hdf5", force=True)
+    with pytest.raises(OmrlError, match=r"logs.hdf5 is no HDF5 file that omrl wrote"):
+        interchange.write(dataset, tmp_path / "logs.hdf5", "hdf5", force=True)
+    assert (tmp_path / "logs.hdf5").read_text() == "precious"
+    (tmp_path / "logs.hdf5").unlink()
+    for force in (False, True):
+        interchange.write(dataset, tmp_path / "logs.hdf5", "hdf5", force=force)
     for view in (dataset.level("expert"), dataset.select(["a"]), dataset.select(["c d/é", "b", "a"])):
         with pytest.raises(OmrlError, match="save this view first"):
             interchange.write(view, tmp_path / "x.hdf5", "hdf5")

@@ -80,6 +80,11 @@ def test_the_command_prints_a_table_or_json(place, chosen, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "return beyond the logger's" in done.stdout
     assert done.stdout.index("clone") < done.stdout.index("wild")
+    # The table is narrow; what it has no room for is said to be in a file, and is.
+    *_, where, more = done.stdout.splitlines()
+    assert "selected.json" in where and more.startswith("Not in the table, but there:")
+    kept = json.loads((place / "clone" / "selected.json").read_text())
+    assert all(name in more and name in kept for name in ("outside", "disagreement", "identification"))
     shutil.copytree(place / "data", tmp_path / "moved")
     done = subprocess.run([*words, "--json", "--data", tmp_path / "moved"], capture_output=True, text=True, check=True)
     assert [one["verdict"]["word"] for one in json.loads(done.stdout)] == [one.verdict.word for one in chosen]
@@ -123,6 +128,16 @@ FOUND = Findings(
         ({"far": FAR + 0.1}, "cannot tell", "far from the log"),
         ({"far": None}, "better", ""),
         ({"gain": Estimate(-2.0, -3.0, -1.0), "far": 0.9, "left": 0.5}, "worse", ""),
+        ({"fitted_q": Estimate(-3.0, -4.0, -2.0)}, "cannot tell", "it looks better, but fitted-Q evaluation says the"),
+        ({"fitted_q": Estimate(3.0, 2.0, 4.0)}, "better", ""),
+        ({"fitted_q": Estimate(-3.0, None, None)}, "better", ""),
+        (
+            {"gain": Estimate(-3.0, -5.0, -1.0), "fitted_q": Estimate(3.0, 2.0, 4.0)},
+            "cannot tell",
+            "it looks worse, but fitted-Q evaluation says the opposite, 3.00 [2.00, 4.00]",
+        ),
+        ({"gain": Estimate(-3.0, -5.0, -1.0), "fitted_q": Estimate(-3.0, -4.0, -2.0)}, "worse", ""),
+        ({"gain": Estimate(-3.0, -5.0, -1.0), "fitted_q": Estimate(3.0, None, None)}, "worse", ""),
     ],
 )
 def test_signals_that_disagree_are_named(changes, word, why):
@@ -139,6 +154,8 @@ def test_an_interval_has_the_spread_of_seeds_tasks_and_worlds():
     wider = mean_of_draws(cells + 5.0 * rng.normal(size=(12, 1, 1)))
     assert alone.error == pytest.approx(mean_of_draws(cells + 1.0).error)
     assert wider.error > 3 * alone.error
+    # The worlds are as many as they are, however few seeds there are.
+    assert wider.freedom == pytest.approx(11, abs=1.5)
     # Of one seed, the spread of its tasks.
     one = mean_of_draws(cells[:, :1])
     assert one.error == pytest.approx(cells[0, 0].std(ddof=1) / np.sqrt(6))

@@ -45,6 +45,15 @@ def test_every_episode_goes_as_it_would_have_gone_with_the_same_luck():
             np.testing.assert_allclose(lived.gained[:, t, p].mean(0), wanted, rtol=0.1, atol=near)
 
 
+def test_an_episode_is_lived_again_for_as_long_as_a_return_is_over():
+    log = linear_log(2, 10, LOGGER, spread=0.3)
+    whole, begun = (cut(log, range(2), np.random.default_rng(0), horizon) for horizon in (None, 4))
+    assert whole.rew.shape == (2, 10, HORIZON) and begun.rew.shape == (2, 10, 4)
+    np.testing.assert_array_equal(begun.obs, whole.obs[:, :, :4])
+    lived = Worlds(log).relive(begun, range(2), linear_policies([LOGGER]), 1)
+    np.testing.assert_allclose(lived.logged, whole.rew[:, :, :4].sum(-1))
+
+
 def test_returns_are_those_of_the_closed_form():
     found, _ = gains_found(linear_log(8, 20, LOGGER, spread=0.3), GAINS)
     logger = np.mean([linear_return(t, LOGGER, 0.3) for t in range(8)])

@@ -21,7 +21,7 @@ import torch
 import tyro
 
 from omrl.runs.run import environment
-from torture.campaign import Verdict, Worker, input_cases, make_world, read_state, run_all, step_cases, worked
+from torture.campaign import Verdict, Worker, input_cases, make_world, read_state, run_all, step_cases, took
 
 # Damaged files of a kind, of which some are noticed.
 ENOUGH = 100
@@ -68,8 +68,11 @@ def main(args: Args) -> int:
     print(f"seed {seed}: {len(cases):,} cases, noted in {state}", file=sys.stderr)
     run_all(cases, made, root, seed, state, args.jobs)
     verdicts = [verdict for verdict in read_state(state) if verdict.case in set(cases)]
-    results = figures(verdicts, seed, args.jobs, worked(state))
+    results = figures(verdicts, seed, args.jobs, took(state, "worked"), took(state, "computed"))
     show(results, verdicts, seed)
+    if left := len(cases) - len(verdicts):
+        print(f"{left:,} were not tried: a process of the campaign has died; the same seed goes on.")
+        return 1
     for name in (unread := never_refused(results)):
         print(f"{name}: no damage was noticed; is it read at all?")
     if args.out is not None:
@@ -87,7 +90,7 @@ def never_refused(results: dict[str, Any]) -> list[str]:
     ]
 
 
-def figures(verdicts: list[Verdict], seed: int, jobs: int, seconds: float) -> dict[str, Any]:
+def figures(verdicts: list[Verdict], seed: int, jobs: int, seconds: float, computed: float) -> dict[str, Any]:
     """What is published."""
     tried = Counter(verdict.case.rpartition("/")[0] for verdict in verdicts)
     wrong = Counter(verdict.case.rpartition("/")[0] for verdict in verdicts if verdict.wrong)
@@ -99,6 +102,7 @@ def figures(verdicts: list[Verdict], seed: int, jobs: int, seconds: float) -> di
         "seed": seed,
         "jobs": jobs,
         "seconds": round(seconds),
+        "computed": round(computed),
         "environment": environment(),
         "tried": len(verdicts),
         "inputs": sum(verdict.case.startswith("input/") for verdict in verdicts),

@@ -245,21 +245,27 @@ def run_all(cases: Sequence[str], made: Path, folder: Path, seed: int, state: Pa
     state.parent.mkdir(parents=True, exist_ok=True)
     known = {verdict.case for verdict in read_state(state)}
     left = [case for case in cases if case not in known]
-    started, children = time.monotonic(), []
+    started, before, children = time.monotonic(), sum(os.times()[2:4]), []
     for job in range(jobs):
         child = os.fork()
         if child == 0:
             _work(left[job::jobs], Worker(made, folder / f"worker-{job}", seed), state)
         children.append(child)
-    with Meter("torture", len(cases), len(cases) - len(left), "cases") as meter:
-        running = set(children)
-        while running:
-            time.sleep(1.0)
-            running -= {child for child in running if os.waitpid(child, os.WNOHANG)[0]}
-            verdicts = read_state(state)
-            meter.update(len(verdicts), f"{sum(bool(verdict.wrong) for verdict in verdicts)} wrong")
-    with state.open("a") as file:
-        file.write(json.dumps({"worked": round(time.monotonic() - started, 1), "jobs": jobs}) + "\n")
+    running = set(children)
+    try:
+        with Meter("torture", len(cases), len(cases) - len(left), "cases") as meter:
+            while running:
+                time.sleep(5.0)  # to look is work for a core that others need
+                running -= {child for child in running if os.waitpid(child, os.WNOHANG)[0]}
+                verdicts = read_state(state)
+                meter.update(len(verdicts), f"{sum(bool(verdict.wrong) for verdict in verdicts)} wrong")
+    finally:  # where it is interrupted, too
+        for child in running:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        spent = {"worked": time.monotonic() - started, "computed": sum(os.times()[2:4]) - before}
+        with state.open("a") as file:
+            file.write(json.dumps({name: round(seconds, 1) for name, seconds in spent.items()}) + "\n")
 
 
 def _work(cases: Iterable[str], worker: Worker, state: Path) -> None:
@@ -283,9 +289,9 @@ def read_state(state: Path) -> list[Verdict]:
     return [Verdict(**line) for line in _lines(state) if "case" in line]
 
 
-def worked(state: Path) -> float:
-    """Seconds that it took, over all its parts."""
-    return sum(line["worked"] for line in _lines(state) if "worked" in line)
+def took(state: Path, what: str) -> float:
+    """Seconds over all its parts: `worked` by the clock, `computed` by all cores together."""
+    return sum(line[what] for line in _lines(state) if what in line)
 
 
 def _lines(state: Path) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ from omrl.errors import OmrlError
 from omrl.exporting import omrl_runtime
 from omrl.learning.starting import starting_point
 from omrl.reporting import build
+from omrl.reporting.gather import gather
 from omrl.runs import checkpoints
 from omrl.runs.run import Run
 from omrl.storage import adopting
@@ -92,6 +93,14 @@ def acts(made: Path, box: Path) -> object:
     return numbers(policy.act(rows["observations"]), 16, 1)
 
 
+def falls_back(made: Path, box: Path) -> object:
+    """The same, but the cloned logger acts where an observation is unlike the log."""
+    rows = world.context(made)
+    policy = omrl.load(box / "run").adapt(rows, on_strange="ignore", fallback="behaviour")
+    far = 100.0 * (1.0 + np.abs(rows["observations"]))
+    return numbers(policy.act(np.concatenate([rows["observations"], far])), 32, 1)
+
+
 def is_told(made: Path, box: Path, run: str = "run") -> object:
     """The page on a run with all that its files say, but without figures, which take long."""
     kept = (build.probe, build._compare, build._look)
@@ -100,6 +109,14 @@ def is_told(made: Path, box: Path, run: str = "run") -> object:
     omrl.report(box / run, box / "page")
     build.probe, build._compare, build._look = kept
     return None
+
+
+def is_as_written(made: Path, box: Path) -> object:
+    """Rows that the page has no need of: that they are not those that were written is said on it."""
+    is_told(made, box)
+    if changed := [note for note in gather([box / "run"])[0].notes if "selected.csv" in note]:
+        raise OmrlError(changed[0])
+    return hashlib.sha256((box / "run" / "selected.csv").read_bytes()).hexdigest()
 
 
 def robot_is_told(made: Path, box: Path) -> object:
@@ -329,7 +346,8 @@ KINDS: dict[str, Kind] = {
     "checkpoint, going on": Kind(
         "begun", "begun/out/checkpoints/step-0000002.safetensors", "noted tensors", goes_on, seal_checkpoint
     ),
-    "calibration": Kind("run", "run/calibration.safetensors", "noted tensors", acts),
+    "calibration": Kind("run", "run/calibration.safetensors", "noted tensors", falls_back, same=True),
+    "calibration, sealed": Kind("run", "run/calibration.safetensors", "noted tensors", falls_back, seal_checkpoint),
     "metrics.csv": Kind("run", "run/metrics.csv", "csv", is_told),
     "metrics.csv, going on": Kind("begun", "begun/out/metrics.csv", "csv", goes_on, same=True),
     "metrics.csv, drawn": Kind("robot", "robot/metrics.csv", "csv", is_drawn, slow=True),
@@ -337,7 +355,7 @@ KINDS: dict[str, Kind] = {
     "timings.json": Kind("run", "run/timings.json", "json", is_told),
     "logged.csv": Kind("run", "run/logged.csv", "csv", is_told),
     "logged.json": Kind("run", "run/logged.json", "json", is_told),
-    "selected.csv": Kind("run", "run/selected.csv", "csv", is_told),
+    "selected.csv": Kind("run", "run/selected.csv", "csv", is_as_written, same=True),
     "selected.json": Kind("run", "run/selected.json", "json", is_told),
     "scores.csv": Kind("robot", "robot/scores.csv", "csv", robot_is_told),
     "scores.json": Kind("robot", "robot/scores.json", "json", robot_is_told),

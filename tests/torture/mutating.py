@@ -19,6 +19,7 @@ Random = random.Random
 Arrays = dict[str, np.ndarray]
 
 DEEP = "deep-" * 5
+ROWS = 10_000
 ODD: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 3.5, -0.0, 1e308, -1e308, float("nan"), float("inf"), -float("inf")),
     *(10**6, 10**9, 10**20, 2**31, 2**63, 2**64, -(2**63), 10**400, 1e-300),
@@ -374,9 +375,9 @@ def groups(data: bytes, rng: Random) -> bytes:
         name, way = rng.choice(arrays), rng.randrange(5)
         if way == 0 and len(file.attrs):
             key = rng.choice(list(file.attrs))
-            text = file.attrs[key]
+            odd = rng.choice(("x", json_text(changed_value(json.loads(file.attrs[key]), rng)).decode()))
             del file.attrs[key]
-            file.attrs[key] = json_text(changed_value(json.loads(text), rng)).decode() if way else "x"
+            file.attrs[key] = odd
         elif way == 1:
             del file[name]
         elif way == 2:
@@ -387,9 +388,10 @@ def groups(data: bytes, rng: Random) -> bytes:
             del file[name]
             file[name] = rng.choice((h5py.SoftLink("/nowhere"), h5py.ExternalLink("/etc/passwd", "/x")))
         else:
-            odd = changed_array(file[name][()], rng)
+            # Of one that claims to be large already the beginning: nobody is to write gigabytes here.
+            there = file[name][:ROWS] if file[name].shape else file[name][()]
             del file[name]
-            file[name] = odd
+            file[name] = changed_array(there, rng)
     return content.getvalue()
 
 

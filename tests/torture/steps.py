@@ -92,7 +92,7 @@ def calibrates(made: Path, work: Path) -> None:
 
 def studies(made: Path, work: Path) -> None:
     execute.execute(
-        StudyRun(file=made / "study.toml", name="pumps", data=work / "data", out=work / "out", device="cpu")
+        StudyRun(file=made / "study.toml", names=("pumps",), data=work / "data", out=work / "out", device="cpu")
     )
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pages.markdown import number, table
 
-from omrl.evaluation.stats import Estimate, mean
+from omrl.evaluation.stats import Estimate, Measured, mean
 from omrl.selecting.verdict import Findings, judge
 
 # The domains that the thresholds of the verdict were fixed on; the others were made, and judged, afterwards.
 FIXED_ON = ("fermenter", "crane", "irrigation")
 WORDS = ("better", "cannot tell", "worse")
+CALLED = ("runs", *(f"called {word}" for word in WORDS))
+# Levels that intervals could have, and the cells of the other domains that were run last.
+LEVELS = (0.8, 0.9, 0.95)
+RUN_LAST = {(domain, logger) for domain in ("anaesthesia", "battery") for logger in ("noiseless", "mixed")}
+# A run does harm that harms in this much larger a share of its episodes than the logger.
+HARM = 0.05
 # What runs could be ranked by.
 RANKED_BY: Mapping[str, Callable[[Any], float]] = {
     "return in worlds": lambda found: found["gain"]["value"],
@@ -87,18 +95,56 @@ def _values(found: Any, cell: Cell, who: str, what: str) -> Any:
     return np.array([[placed[seed, task] for task in tasks] for seed in seeds])
 
 
+# -- from a messy file to a policy (benchmarks/own_logs/trial.py) ------------------------------------------------------
+
+TRAINED = {"default": "the default recipe", "cloned": "cloning", "loose": "FOCAL, `--regularisation none`"}
+
+
+def trial(found: Any) -> str:
+    """A row for each logger and policy: what was said on the way, and what the simulator says."""
+    rows = []
+    for walk in found["walks"]:
+        for name, label in TRAINED.items():
+            run = walk["runs"][name]
+            gain, told = gained(found, run, "run"), run["selected"]
+            warned = [one["said"] for one in walk["told"] if f" --out {name} " in one["command"]]
+            harm = [_values(found, run, who, "harmed").mean() for who in ("run", "logger")]
+            rows.append(
+                [
+                    walk["logger"],
+                    label,
+                    "yes" if any(warned) else "no",
+                    told["word"],
+                    gain.text(1),
+                    " / ".join(f"{100 * share:.0f}" for share in harm),
+                ]
+            )
+    head = ["logger", "policy", "training warned", "omrl select", "truly: return - logger's [95 %]"]
+    return table([*head, "harmed, %: policy / logger"], rows, words=("policy", "training warned", "omrl select"))
+
+
 # -- what is told from logs alone --------------------------------------------------------------------------------------
 
 
 def select_rank(figures: Any) -> str:
     """Rank correlation of estimates with true returns, by domain and logger (benchmarks/own_logs/selecting.py)."""
+    return _rank(figures, {True: "median, thresholds fixed on these", False: "median, the others"})
+
+
+def family_rank(figures: Any) -> str:
+    """The same in omrl's own families (benchmarks/own_logs/family_ranks.py)."""
+    return _rank(figures, {False: "median"})
+
+
+def _rank(figures: Any, labels: Mapping[bool, str]) -> str:
+    """With medians of domains that thresholds were fixed on, and of others."""
     rows, all_of = [], {}
     for (domain, logger), runs in _cells(figures).items():
         true = [run["true"]["gain"]["value"] for run in runs]
         found = [_spearman(true, [by(run["found"]) for run in runs]) for by in RANKED_BY.values()]
         rows.append([f"{domain}, {logger}", f"{len(runs)}", *(f"{value:.2f}" for value in found)])
         all_of.setdefault(domain in FIXED_ON, []).append(found)
-    for fixed, label in ((True, "median, thresholds fixed on these"), (False, "median, the others")):
+    for fixed, label in labels.items():
         if fixed in all_of:
             rows.append([f"**{label}**", "", *(f"**{value:.2f}**" for value in np.median(all_of[fixed], axis=0))])
     return table(("domain, logger", "runs", *RANKED_BY), rows)
@@ -106,20 +152,79 @@ def select_rank(figures: Any) -> str:
 
 def select_verdicts(figures: Any) -> str:
     """What runs were called, by what they truly are (benchmarks/own_logs/selecting.py)."""
-    counts: dict[tuple[bool, str], dict[str, int]] = {}
+    return _verdicts(figures, {True: "the three that thresholds were fixed on", False: "the three others"})
+
+
+def select_levels(figures: Any) -> str:
+    """What intervals of other levels would have called the same runs (benchmarks/own_logs/selecting.py)."""
+    groups: dict[str, Callable[[Any], bool]] = {
+        "thresholds fixed on these": lambda run: run["domain"] in FIXED_ON,
+        "the others": lambda run: run["domain"] not in FIXED_ON,
+        "of these, run last": lambda run: (run["domain"], run["logger"]) in RUN_LAST,
+    }
+    rows = []
+    for where, holds in groups.items():
+        for level in LEVELS:
+            called = Counter((_truth(run["true"]["gain"]), _word(run, level)) for run in figures if holds(run))
+            total = {truth: sum(called[truth, word] for word in WORDS) for truth in ("better", "neither", "worse")}
+            told = called["neither", "better"] + called["neither", "worse"]
+            rows.append(
+                [
+                    f"{where}, {level:.0%}",
+                    f"{called['better', 'better']} of {total['better']}",
+                    f"{called['worse', 'worse']} of {total['worse']}",
+                    f"{called['worse', 'better']} of {total['worse']}",
+                    f"{told} of {total['neither']}",
+                ]
+            )
+    head = ("better, called so", "worse, called so", "worse, called better", "neither, called better or worse")
+    return table(("cells, level", *head), rows)
+
+
+def _word(run: Any, level: float) -> str:
+    """What a run is called by intervals of that level."""
+    intervals = {
+        name: Measured(**run["measured"][raw]).interval(level) for name, raw in (("gain", "gained"), ("fitted_q",) * 2)
+    }
+    return judge(replace(findings(run["found"]), **intervals)).word
+
+
+def family_verdicts(figures: Any) -> str:
+    """The same in omrl's own families (benchmarks/own_logs/family_ranks.py)."""
+    return _verdicts(figures, {False: "omrl's families"})
+
+
+def select_harm(figures: Any) -> str:
+    """What runs were called that do harm more often than the logger, and others (benchmarks/own_logs/selecting.py)."""
+    counts: dict[tuple[bool, bool], Counter[str]] = {}
+    for run in figures:
+        harms = run["true"]["harmed"] > run["true"]["logger_harmed"] + HARM
+        counts.setdefault((run["domain"] in FIXED_ON, harms), Counter())[judge(findings(run["found"])).word] += 1
+    rows = []
+    for fixed, where in {True: "the three that thresholds were fixed on", False: "the three others"}.items():
+        for harms, kind in {True: "do harm", False: "do not"}.items():
+            if (fixed, harms) in counts:
+                rows.append([f"{kind}, {where}", *_called(counts[fixed, harms])])
+    return table(("runs that, in", *CALLED), rows)
+
+
+def _called(counts: Mapping[str, int]) -> list[str]:
+    """How many there are, and how many and which share were called each word."""
+    total = sum(counts.values())
+    return [f"{total}", *(f"{counts[word]} ({_share(counts[word], total)})" for word in WORDS)]
+
+
+def _verdicts(figures: Any, groups: Mapping[bool, str]) -> str:
+    counts: dict[tuple[bool, str], Counter[str]] = {}
     for run in figures:
         key = (run["domain"] in FIXED_ON, _truth(run["true"]["gain"]))
-        word = judge(findings(run["found"])).word
-        counts.setdefault(key, dict.fromkeys(WORDS, 0))[word] += 1
+        counts.setdefault(key, Counter())[judge(findings(run["found"])).word] += 1
     rows = []
-    for fixed, where in ((True, "the three that thresholds were fixed on"), (False, "the three others")):
+    for fixed, where in groups.items():
         for truth in ("better", "neither", "worse"):
             if (fixed, truth) in counts:
-                own = counts[fixed, truth]
-                total = sum(own.values())
-                cells = [f"{own[word]} ({_share(own[word], total)})" for word in WORDS]
-                rows.append([f"{truth}, {where}", f"{total}", *cells])
-    return table(("truly, in", "runs", *(f"called {word}" for word in WORDS)), rows)
+                rows.append([f"{truth}, {where}", *_called(counts[fixed, truth])])
+    return table(("truly, in", *CALLED), rows)
 
 
 def strange(figures: Any) -> str:
@@ -164,8 +269,16 @@ def _truth(gain: Mapping[str, float]) -> str:
 
 
 def _spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
+    ranks = [_ranks(values) for values in (one, other)]
+    if min(found.std() for found in ranks) == 0:
+        return math.nan  # who are all equal have no order
     return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> Any:
+    """Those that are equal share a rank."""
+    found = np.asarray(values)
+    return (found[:, None] > found).sum(1) + 0.5 * (found[:, None] == found).sum(1)
 
 
 def _share(part: int, total: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pages.markdown import number, table
 
+from omrl.families import FAMILIES
 from omrl.reporting.tables import NONE
 from omrl.studies.definitions import experiments
 from omrl.studies.judging import across_families
@@ -41,11 +42,12 @@ def claims() -> str:
 
 def verdicts(paper: Any) -> str:
     """Every claim in short: the paper's on all families, its others, then our own."""
-    across = across_families(paper)
-    known = sum(verdict is not None for verdict in across["families"].values())
-    rows = [
-        ["all comparisons", across["claim"], f"**{across['verdict']}**", f"{known} of {len(across['families'])} run"]
-    ]
+    rows = []
+    for across in across_families(paper):
+        known = [verdict for verdict in across["families"].values() if verdict is not None]
+        rows.append(
+            ["all comparisons", across["claim"], f"**{across['verdict']}**", f"{len(known)} of {len(FAMILIES)} run"]
+        )
     for whose in ("paper", "ours"):
         for results in paper:
             seeds = " or ".join(map(str, sorted({row["seeds"] for row in results["rows"]})))
@@ -78,13 +80,14 @@ def included(kind: str, paper: Any) -> str:
 
 
 def _narrowed(markdown: str) -> tuple[str, str]:
-    """What all rows of a table have in common, and the table without it."""
-    lines = [[cell.strip() for cell in CELLS.split(line)[1:-1]] for line in markdown.splitlines()]
+    """What all rows of a table have in common, and the table without it, with the line that stands below."""
+    cells, _, note = markdown.partition("\n\n")
+    lines = [[cell.strip() for cell in CELLS.split(line)[1:-1]] for line in cells.splitlines()]
     head, _, *rows = lines
     same = [place for place in range(len(head)) if len(rows) > 1 and len({row[place] for row in rows}) == 1]
     said = "; ".join(f"{head[place]}: {rows[0][place]}" for place in same if rows[0][place] != NONE)
     left = [[cell for place, cell in enumerate(line) if place not in same] for line in lines]
-    return said, "".join(f"| {' | '.join(line)} |\n" for line in left)
+    return said, "".join(f"| {' | '.join(line)} |\n" for line in left) + (f"\n{note}" if note else "")
 
 
 def picture(results: Any, figure: str, width: int, about: str) -> str:

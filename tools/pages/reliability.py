@@ -26,7 +26,7 @@ def torture(figures: Any) -> str:
     return (
         f"The last campaign: {figures['inputs']:,} damaged files and {steps:,} disturbed commands, "
         f"{figures['wrong']:,} of them wrong, in {figures['seconds'] / 60:.0f} minutes with {figures['jobs']} "
-        f"processes (seed {figures['seed']}, {figures['made']}).\n"
+        f"processes on {figures['environment']['cores']} cores (seed {figures['seed']}, {figures['made']}).\n"
     )
 
 

@@ -20,7 +20,9 @@ def ray_units(figures: Any) -> str:
 def ray_study(figures: Any) -> str:
     """The paper's study at small scale, here and on Ray (benchmarks/ray_study.py)."""
     names = ("study", "nodes", "--at-once 2, s", "Ray, s", "factor", "files compared", "files that differ")
-    return table(names, [[*_study(figures), f"{figures['overhead']:.2f}x", *_compared(figures)]])
+    most = f"{max(figures['most_megabytes'].values()):,.0f}"
+    own = [*_study(figures), f"{figures['overhead']:.2f}x", *_compared(figures), most]
+    return table((*names, "most MB of a process"), [own])
 
 
 def ray_kills(figures: Any) -> str:

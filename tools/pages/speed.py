@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pages.markdown import interval, table
@@ -238,7 +239,7 @@ def update_line(figures: Any, where: str) -> list[str]:
     return [name, "ms", f"{ms:.2f}", beside, f"{public / ms:.1f}x"]
 
 
-def speed(simulation: Any, loading: Any, agents: Any, gpu: Any) -> str:
+def speed(simulation: Any, loading: Any, agents: Any, full: Any, half: Any) -> str:
     """One line of each of the tables on speed."""
     steps = next(row for row in simulation["steps_per_second"] if row["family"] == "half-cheetah-vel")
     ours, minari = (loading[f"{who}, episodes of 200"]["seconds"] for who in ("omrl", "minari"))
@@ -251,18 +252,33 @@ def speed(simulation: Any, loading: Any, agents: Any, gpu: Any) -> str:
     ]
     factors = (steps["omrl"] / steps["sync"], minari / ours, rate[100] / rate[1])
     lines = [[*row, f"{factor:.1f}x"] for row, factor in zip(rows, factors, strict=True)]
-    return table(("", "unit", "omrl", "beside", "factor"), [*lines, update_line(gpu, "one H200")])
+    updates = [update_line(full, "one H200"), update_line(half, "one H200, bfloat16")]
+    return table(("", "unit", "omrl", "beside", "factor"), [*lines, *updates])
 
 
-def share(figures: Any) -> str:
-    """Where the time of FOCAL's published runs went."""
+def share(paper: Any) -> str:
+    """Where the time of published runs went."""
+    rows = {}
+    for results in paper:
+        for row in results["rows"]:
+            seconds = json.loads((results["folder"].parent / row["run"] / "timings.json").read_text())["seconds"]
+            parts = [f"{seconds[name]:.1f}" for name in ("updates", "evaluation", "logging", "saving")]
+            part = seconds["updates"] / sum(seconds.values())
+            name = f"{row['data']}, {row['row']}"
+            rows[row["run"]] = [name, f"{row['seeds']}", f"{row['updates']:,}", *parts, f"{part:.1%}"]
+    headings = ("run", "seeds", "updates", "in updates, s", "evaluation, s", "logging, s", "saving, s", "in updates")
+    return table(headings, list(rows.values()))
+
+
+def kernels(*measured: Any) -> str:
+    """What an update's time goes into on the GPU (omrl bench update)."""
     rows = []
-    for row in figures:
-        seconds = row["seconds"]
-        parts = [f"{seconds[name]:.1f}" for name in ("updates", "evaluation", "logging", "saving")]
-        share = seconds["updates"] / sum(seconds.values())
-        rows.append([f"{row['family']}, preset {row['preset']}", f"{row['updates']:,}", *parts, f"{share:.1%}"])
-    return table(("run", "updates", "in updates, s", "evaluation, s", "logging, s", "saving, s", "in updates"), rows)
+    for row in (row for figures in measured for row in figures["updates"]):
+        steps = steps_of(row)
+        of = f", {quantity(steps, 'discriminator step')}" if row["algorithm"] == "focal" and steps else ""
+        times = (f"{row['ms']:.2f}", f"{row['product_kernels_us']:,.0f}", f"{row['other_kernels_us']:,.0f}")
+        rows.append([f"{row['algorithm']}, {quantity(row['seeds'], 'seed')}{of}", *times, f"{row['kernels']}"])
+    return table(("update", "ms", "products, us", "other kernels, us", "kernels"), rows)
 
 
 def bfloat16(full: Any, paper: Any) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import sys
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module, metadata
 from importlib.machinery import PathFinder
@@ -39,8 +40,9 @@ EVERY_FAMILY = "every-family"
 NO_PRESETS = ("small", "cost", "metrics")
 
 
-def known_algorithms() -> dict[str, str]:
-    """Short names, omrl's own first, and where their classes are."""
+@cache
+def known_algorithms() -> Mapping[str, str]:
+    """Short names, omrl's own first, and where their classes are; to look through all packages takes milliseconds."""
     installed = {entry.name: entry.value for entry in metadata.entry_points(group="omrl.algorithms")}
     return ALGORITHMS | {name: path for name, path in installed.items() if name not in ALGORITHMS}
 
@@ -56,14 +58,33 @@ def check_trusted(name: str, trust: Collection[str], where: object) -> None:
     )
 
 
+@contextmanager
+def _working_directory() -> Iterator[None]:
+    """Modules of the working directory can be imported, too, after all others.
+
+    Only as long as this lasts: libraries look for many a module that need not be there, and a file of that name which
+    lies where somebody works is not theirs.
+    """
+    sys.path.append("")
+    try:
+        yield
+    finally:
+        # The last one: another may have been there before.
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index("")]
+
+
 def _location(module: str) -> str:
     """Where a module's file is, found without running anything, its packages included."""
     path: Sequence[str] | None = None
-    for end in range(1, len(parts := module.split(".")) + 1):
-        found = PathFinder.find_spec(".".join(parts[:end]), path)
-        if found is None:
-            return "which is not found"
-        path = found.submodule_search_locations
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return "which is no name of one"
+    with _working_directory():
+        for end in range(1, len(parts) + 1):
+            found = PathFinder.find_spec(".".join(parts[:end]), path)
+            if found is None:
+                return "which is not found"
+            path = found.submodule_search_locations
     return str(Path(found.origin).absolute()) if found is not None and found.origin else "a folder of modules"
 
 
@@ -76,8 +97,12 @@ def get_algorithm(name: str) -> type[Algorithm[MetaConfig]]:
         raise OmrlError(
             f"There is no algorithm {name!r}{hint}; there are {', '.join(known)}, or module:Class of your own."
         )
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise OmrlError(f"The algorithm {name!r} cannot be loaded: it is no name of the form module:Class.")
+    import_module("omrl.algorithms.algorithm")  # torch, which is not to look for anything in the working directory
     try:
-        found = getattr(import_module(module), attribute)
+        with nullcontext() if name in known else _working_directory():
+            found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise OmrlError(f"The algorithm {name!r} cannot be loaded ({error}).") from error
     return _checked(name, found)

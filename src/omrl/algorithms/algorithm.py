@@ -7,6 +7,8 @@ omrl. Shapes below: P learners, M tasks, B rows, C context transitions, l number
 
 from __future__ import annotations
 
+import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,23 +17,25 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
+from omrl.errors import OmrlError
 from omrl.learning.engine import Batch, Info, Loss, Params
-from omrl.schema import AtLeastOne, settings
+from omrl.schema import Size, settings
+from omrl.words import shortened
 
 
 @settings
 class MetaConfig:
     """Hyperparameters that every algorithm has; each field is a flag, and its docstring is the flag's help."""
 
-    latent_dim: AtLeastOne = 20
+    latent_dim: Size = 20
     """Length of the task embedding [l]."""
     bfloat16: bool = False
     """Networks compute in bfloat16 while they learn: faster on a GPU. Weights keep single precision."""
-    meta_batch: AtLeastOne = 16
+    meta_batch: Size = 16
     """Tasks in a batch [M]."""
-    batch_size: AtLeastOne = 256
+    batch_size: Size = 256
     """Transitions per task for all but the context."""
-    context_size: AtLeastOne = 100
+    context_size: Size = 100
     """Transitions per context set."""
 
 
@@ -128,8 +132,11 @@ class Algorithm(ABC, Generic[C]):
         seeds: Sequence[int],
     ) -> tuple[list[nn.Module], Self]:
         """One learner's networks per seed, and the losses they share."""
+        _check_nets(cls, obs_dim, act_dim, config)
         nets = [cls.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed)) for seed in seeds]
-        return nets, cls(nets[0], config)
+        algorithm = cls(nets[0], config)
+        _check_parts(algorithm)
+        return nets, algorithm
 
     # -- what training asks -----------------------------------------------------------------------------------------
 
@@ -137,6 +144,11 @@ class Algorithm(ABC, Generic[C]):
     @abstractmethod
     def learning_rate(self) -> Mapping[str, float]:
         """Adam step size by prefix of the parameters' names; "" is all of them."""
+
+    @property
+    def slowing(self) -> float:
+        """Share of the updates, at the end, in which Adam's step sizes fall to nothing."""
+        return 0.0
 
     @property
     def tau(self) -> float:
@@ -196,3 +208,72 @@ class Algorithm(ABC, Generic[C]):
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
         """Values [critics, ...] of actions, where the algorithm `has_values`."""
         raise NotImplementedError
+
+
+# -- whether its parts are what they should be -------------------------------------------------------------------------
+
+
+def _check_nets(kind: type[Algorithm[MetaConfig]], *given: object) -> None:
+    """Refuse networks that cannot be made as all are: by dimensions, settings and a generator."""
+    if not callable(kind.Nets):
+        raise OmrlError(f"{kind.__name__}.Nets must be a class of networks, not {shortened(kind.Nets)}.")
+    try:
+        inspect.signature(kind.Nets).bind(*given, torch.Generator())
+    except (TypeError, ValueError) as error:
+        wanted = f"{kind.__name__}.Nets must take (obs_dim, act_dim, config, generator)"
+        raise OmrlError(f"{wanted}, and does not: {error}.") from None
+
+
+def _check_parts(algorithm: Algorithm[MetaConfig]) -> None:
+    """Refuse parts that are there and are something else: the engine would fail on them somewhere far away."""
+    whose = type(algorithm).__name__
+    nets = algorithm.nets
+    names = [name for name, _ in nets.named_parameters()] if isinstance(nets, nn.Module) else []
+    if not names:
+        raise OmrlError(f"{whose}.Nets must make a module that has parameters, not {shortened(nets)}.")
+
+    def is_name(value: object) -> bool:
+        return isinstance(value, str)
+
+    def is_child(value: object) -> bool:
+        return is_name(value) and any(name.startswith(f"{value}.") for name in names)
+
+    def is_step(value: object) -> bool:
+        return isinstance(value, tuple) and len(value) == 2 and is_child(value[0]) and callable(value[1])
+
+    rates = algorithm.learning_rate
+    checks: tuple[tuple[str, object, bool, str], ...] = (
+        ("learning_rate", rates, _is_rates(rates), 'step sizes by prefix, such as {"": 1e-3}'),
+        # These need not be there by all settings.
+        ("targets", algorithm.targets, _all(algorithm.targets, is_name), "names of children of the networks"),
+        ("plain_descent", algorithm.plain_descent, _all(algorithm.plain_descent, is_name), "names of parameters"),
+        ("slowing", algorithm.slowing, _is_share(algorithm.slowing), "a number between 0 and 1"),
+        ("tau", algorithm.tau, _is_share(algorithm.tau), "a number between 0 and 1"),
+        ("batch_spec", algorithm.batch_spec, isinstance(algorithm.batch_spec, BatchSpec), "a BatchSpec"),
+        ("child_steps", algorithm.child_steps, _all(algorithm.child_steps, is_step), "pairs of a child and a loss"),
+        ("has_values", algorithm.has_values, isinstance(algorithm.has_values, bool), "true or false"),
+        ("discrete_actions", algorithm.discrete_actions, isinstance(algorithm.discrete_actions, bool), "true or false"),
+    )
+    for name, found, right, wanted in checks:
+        if not right:
+            raise OmrlError(f"{whose}.{name} must be {wanted}, not {shortened(found)}.")
+    if without := [name for name in names if not any(name.startswith(prefix) for prefix in rates)]:
+        raise OmrlError(f'{whose}.learning_rate has no step size for {without[0]}; the prefix "" is all of them.')
+
+
+def _all(values: object, fits: Callable[[object], bool]) -> bool:
+    return isinstance(values, Sequence) and not isinstance(values, str) and all(fits(one) for one in values)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_rates(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(prefix, str) and _is_number(rate) and rate >= 0 for prefix, rate in value.items()
+    )

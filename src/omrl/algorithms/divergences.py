@@ -35,6 +35,8 @@ PENALTY_WEIGHT = 5.0
 TINY = 1e-8
 # A logged action at its bound came from somewhere beyond this.
 LARGEST_ACT = 1.0 - 1e-3
+# Deviations from the logger are squeezed below this many of its standard deviations.
+FURTHEST = 4.0
 # From here on the series is better than 0.001, and above it single precision has all digits.
 FAR_DOWN = -5.0
 
@@ -76,6 +78,13 @@ def gaussian_kl(policy: Tensor, behaviour: Tensor) -> Tensor:
     centre, log_scale = gaussian(behaviour)
     spread = (2.0 * (log_std - log_scale)).exp() + ((mean - centre) * (-log_scale).exp()).square()
     return (log_scale - log_std + 0.5 * (spread - 1.0)).sum(-1)
+
+
+def gaussian_deviation(act: Tensor, behaviour: Tensor) -> Tensor:
+    """How far actions [N, A] are from what a fitted Gaussian policy usually does, in units of its own noise."""
+    centre, log_scale = gaussian(behaviour)
+    u = torch.atanh(act.clamp(-LARGEST_ACT, LARGEST_ACT))
+    return FURTHEST * torch.tanh((u - centre) * (-log_scale).exp() / FURTHEST)
 
 
 def behaviour_loss(behaviour: Tensor, data_act: Tensor, near_bounds: float = 0.0) -> Tensor:

@@ -68,12 +68,12 @@ class FOCALConfig(SoftActorCriticConfig):
     """Where actions are choices: their numbers in [-1, 1]. The data says it, and leaving it out is right."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.regularisation != "none" and (self.divergence == "categorical-kl") != bool(self.choices):
             raise OmrlError(
                 "divergence must be categorical-kl where actions are choices, and only there; "
                 f"it is {self.divergence}, and the actions are {'choices' if self.choices else 'amounts'}."
             )
+        super().__post_init__()
 
 
 class FOCALNets(SoftActorCriticNets):

@@ -23,7 +23,7 @@ from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, per_row
 from omrl.errors import OmrlError
 from omrl.learning.engine import Batch, Info, Params, call
 from omrl.learning.nets import MLP
-from omrl.schema import AtLeastOne, Fraction, Layers, NotNegative, Positive, settings
+from omrl.schema import AtLeastOne, Fraction, Layers, NotNegative, Positive, Size, settings
 
 
 @settings
@@ -42,8 +42,10 @@ class MBMLConfig(MetaConfig):
     """By how much the KL divergence to another task's posterior shall be the larger one [m]."""
     kl_weight: NotNegative = 0.1
     """Weight of the KL to the N(0, 1) prior, summed over the tasks of a batch."""
+    reward_scale: Positive = 1.0
+    """Factor of the rewards that teachers and ensembles learn; contexts keep the logged ones."""
     reward_std: NotNegative = 0.1
-    """A relabelled reward is used where the ensemble's standard deviation is below this."""
+    """A relabelled reward is used where the ensemble's standard deviation, of scaled rewards, is below this."""
     next_obs_std: NotNegative = 0.2
     """The same for the standard deviation of a relabelled next state, a mean over its normalised dimensions."""
     perturbation: NotNegative = 0.05
@@ -60,7 +62,7 @@ class MBMLConfig(MetaConfig):
     """Teachers: widths of critics and perturbation network."""
     teacher_vae_hidden: Layers = (750, 750)
     """Teachers: widths of the autoencoder's encoder and decoder."""
-    teacher_batch_size: AtLeastOne = 100
+    teacher_batch_size: Size = 100
     """Teachers: transitions of the task in an update."""
     teacher_steps: AtLeastOne = 50_000
     """Teachers: updates."""
@@ -76,15 +78,15 @@ class MBMLConfig(MetaConfig):
     """Widths of a next-state model."""
     next_obs_steps: AtLeastOne = 20_000
     """Updates of the next-state models."""
-    model_batch_size: AtLeastOne = 128
+    model_batch_size: Size = 128
     """Transitions of the task in an update of its ensembles."""
     model_lr: Positive = 3e-4
     """Adam step size of the ensembles."""
     lr: Positive = 3e-4
     """Adam step size of all that is distilled."""
-    batch_size: AtLeastOne = 256
+    batch_size: Size = 256
     """Transitions per task that are distilled."""
-    context_size: AtLeastOne = 64
+    context_size: Size = 64
     """Transitions per context set; as many relabelled ones join them."""
 
     def __post_init__(self) -> None:
@@ -172,7 +174,7 @@ class MBML(Algorithm[MBMLConfig]):
         logged = context.expand(tasks, tasks, size, width)
         # [i, K, j C, outputs], then mean and spread over the members [i, j, C, ...]
         rewards = call(self._models, batch, "rew_model", rows).reshape(tasks, -1, tasks, size, 1)
-        reward, next_obs = rewards.mean(1), logged[..., known + 1 :]
+        reward, next_obs = rewards.mean(1) / self.config.reward_scale, logged[..., known + 1 :]
         kept = rewards.std(1).squeeze(-1) < self.config.reward_std
         if any(name.startswith("next_obs_model.") for name in batch):
             predicted = call(self._models, batch, "next_obs_model", rows).reshape(tasks, -1, tasks, size, self.obs_dim)

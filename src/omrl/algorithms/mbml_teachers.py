@@ -51,7 +51,8 @@ def teacher_loss(
     nets: bcq.BCQNets, config: MBMLConfig, params: Params, targets: Params, batch: Batch, noise: Batch
 ) -> tuple[Tensor, Info]:
     """BCQ on rows [B, ...] of one task."""
-    state, reward = {"state": batch["obs"], "next_state": batch["next_obs"]}, task_reward(config, batch)
+    state = {"state": batch["obs"], "next_state": batch["next_obs"]}
+    reward = config.reward_scale * task_reward(config, batch)
     return bcq.loss(nets, params, targets, batch, noise, **state, reward=reward, config=config)
 
 
@@ -62,13 +63,13 @@ def teacher_result(params: Params) -> dict[str, Tensor]:
 
 
 def model_loss(
-    nets: nn.Module, target: str, params: Params, targets: Params, batch: Batch, noise: Batch
+    nets: nn.Module, target: str, config: MBMLConfig, params: Params, targets: Params, batch: Batch, noise: Batch
 ) -> tuple[Tensor, Info]:
     """Mean squared error of each member of an ensemble, summed over them: each moves by its own alone.
 
     Members see the same rows and differ by where they began.
     """
-    wanted = batch[target][..., None] if target == "rew" else batch[target]
+    wanted = config.reward_scale * batch["rew"][..., None] if target == "rew" else batch[target]
     predicted = call(nets, params, f"{target}_model", torch.cat([batch["obs"], batch["act"]], -1))  # [members, B, out]
     errors = (predicted - wanted).square().flatten(1).mean(1)
     return errors.sum(), {"error": errors.mean().sqrt(), "spread": predicted.std(0).mean()}
@@ -100,7 +101,7 @@ def stages(obs_dim: int, act_dim: int, config: MBMLConfig, varies: str) -> list[
         Stage(
             name={"rew": "reward-model", "next_obs": "next-state-model"}[target],
             build=partial(build_model, target, obs_dim, act_dim, config),
-            loss=partial(model_loss, build_model(target, obs_dim, act_dim, config, torch.Generator()), target),
+            loss=partial(model_loss, build_model(target, obs_dim, act_dim, config, torch.Generator()), target, config),
             noise=no_noise,
             result=dict,
             lr=config.model_lr,

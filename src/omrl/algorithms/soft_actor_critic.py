@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.algorithms.common import per_row, task_reward, transition_dim, twin_q
-from omrl.algorithms.divergences import Divergence, Penalty
+from omrl.algorithms.divergences import Divergence, Penalty, gaussian_deviation
 from omrl.algorithms.heads import Critics, make_head
-from omrl.algorithms.regularisers import Net, regulariser
+from omrl.algorithms.regularisers import CLOSED_FORMS, Net, regulariser
 from omrl.errors import OmrlError
 from omrl.learning.engine import Batch, Info, Loss, Params, call, detached
 from omrl.learning.nets import MLP
-from omrl.schema import AtLeastOne, Count, Fraction, Layers, NearBounds, NotNegative, Positive, settings
+from omrl.schema import Count, Fraction, Layers, NearBounds, NotNegative, Positive, Several, settings
 
 
 @settings
@@ -47,13 +47,19 @@ class SoftActorCriticConfig(MetaConfig):
     alpha: NotNegative = 50.0
     """Strength of the regularisation [alpha]; where it starts when it is adapted."""
     alpha_rate: NotNegative = 0.0
-    """Step of the adapted strength, alpha += rate * (mean D - target); 0 keeps it fixed."""
+    """Step of the adapted strength once Q counts, alpha += rate * (mean D - target); 0 keeps it fixed."""
+    alpha_min: NotNegative = 0.0
+    """Smallest strength that it is adapted to: what a nat of divergence must at least be worth, in scaled rewards."""
     alpha_max: float = 2000.0
     """Largest strength that is used."""
     target_divergence: float = 0.05
     """Divergence that an adapted strength aims for."""
     warm_up: Count = 0
     """First updates in which the actor approaches the data alone, before Q counts."""
+    critic_input: Literal["action", "deviation"] = "action"
+    """What critics read of an action: itself, or where a behaviour is fitted how far it is from that, by its noise."""
+    slowing: Fraction = 0.0
+    """Share of the updates, at the end, in which all step sizes fall to nothing."""
     gamma: Fraction = 0.99
     """Discount [gamma]."""
     reward_scale: Positive = 5.0
@@ -68,14 +74,26 @@ class SoftActorCriticConfig(MetaConfig):
     """Adam step size of the critics [alpha_3]."""
     regulariser_lr: Positive = 1e-4
     """Adam step size of the discriminator."""
-    regulariser_steps: AtLeastOne = 1
+    regulariser_steps: Several = 1
     """Discriminator steps in an update, each on a fresh batch."""
 
     def __post_init__(self) -> None:
         if self.warm_up and self.regularisation == "none":
             raise OmrlError("warm_up is about approaching the data, which needs a regularisation; give --warm-up 0.")
-        if self.regularisation != "none" and self.alpha > self.alpha_max:
-            raise OmrlError(f"alpha is {self.alpha}, above alpha_max, which is {self.alpha_max}.")
+        if self.regularisation != "none" and not self.least_alpha <= self.alpha <= self.alpha_max:
+            bounds = f"{self.least_alpha} to {self.alpha_max} (alpha_min and alpha_max)"
+            raise OmrlError(f"alpha is {self.alpha}, and must be from {bounds}.")
+
+    @property
+    def critics_read_deviations(self) -> bool:
+        """Without a fitted behaviour there is nothing to deviate from."""
+        fitted = self.regularisation != "none" and self.divergence in CLOSED_FORMS
+        return self.critic_input == "deviation" and fitted
+
+    @property
+    def least_alpha(self) -> float:
+        """One that is fixed may be anything."""
+        return self.alpha_min if self.alpha_rate else 0.0
 
 
 class SoftActorCriticNets(nn.Module):
@@ -150,6 +168,11 @@ class SoftActorCritic(Algorithm[C]):
         return self.config.tau
 
     @property
+    def slowing(self) -> float:
+        """As the config has it."""
+        return self.config.slowing
+
+    @property
     def batch_spec(self) -> BatchSpec:
         """A value penalty in dual form asks what was done at the next state."""
         next_actions = self.config.regularisation == "value" and self.regulariser.reads_actions
@@ -183,17 +206,26 @@ class SoftActorCritic(Algorithm[C]):
 
     def q(self, params: Params, obs: Tensor, z: Tensor, act: Tensor) -> Tensor:
         """Both critics [2, ...]."""
-        return self.head.q(self._critics(params, obs, z), act)
+        return self.head.q(self._critics(params, params, obs, z), act)
 
-    def _critics(self, params: Params, obs: Tensor, z: Tensor) -> Critics:
-        return partial(twin_q, self.nets, params, obs, z)
+    def _critics(self, params: Params, behaviour: Params, obs: Tensor, z: Tensor) -> Critics:
+        """With somebody's parameters; those of the fitted behaviour are always the current ones.
+
+        In a narrow log an action is nearly a function of the state. Critics that read the action itself cannot tell
+        which of both a value is due to; what the logger did by chance says nothing of the state.
+        """
+        critics = partial(twin_q, self.nets, params, obs, z)
+        if not (self.config.critics_read_deviations and self.head.critic_reads):
+            return critics
+        usual = self._g(detached(behaviour))(torch.cat([obs, z], -1)).detach()
+        return lambda act: critics(gaussian_deviation(act, usual))
 
     def L_critic(self, params: Params, targets: Params, batch: Batch, z: Tensor, noise: Batch) -> Tensor:
         """FOCAL's Eqn 27: squared Bellman error; with the value penalty the target pays for straying at s' too."""
         config, detached_params = self.config, detached(params)
         detached_z = z.detach()
         policy = self.policy(detached_params, batch["next_obs"], detached_z)
-        critics = self._critics(targets, batch["next_obs"], detached_z)
+        critics = self._critics(targets, params, batch["next_obs"], detached_z)
         own = self.head.expected(policy, critics, noise.get("next_act"))
         value = own.value - own.log_prob
         weight = torch.ones_like(value)
@@ -212,10 +244,9 @@ class SoftActorCritic(Algorithm[C]):
         """FOCAL's Eqn 28: value and entropy of the policy's own actions, minus what it pays for straying."""
         detached_params, detached_z = detached(params), z.detach()
         policy = self.policy(params, batch["obs"], detached_z)
-        critics = self._critics(detached_params, batch["obs"], detached_z)
+        critics = self._critics(detached_params, params, batch["obs"], detached_z)
         value, log_prob, act = self.head.expected(policy, critics, noise.get("act"))
-        counts = (detached_params["clock"] >= self.config.warm_up).to(value) if self.config.warm_up else 1.0
-        loss = (log_prob - counts * value).mean()
+        loss = (log_prob - self._counts(params) * value).mean()
         info = {"act": act.detach(), "q": value.mean(), "entropy": -log_prob.mean()}
         info |= self.head.watched(info["act"], batch["act"])
         if self.regularised:
@@ -223,8 +254,14 @@ class SoftActorCritic(Algorithm[C]):
             loss = loss + self._alpha(detached_params) * info["divergence"]
         return loss, info
 
+    def _counts(self, params: Params) -> Tensor:
+        """1 where Q counts, 0 while the actor approaches the data alone."""
+        if not self.config.warm_up:
+            return torch.ones_like(params["alpha"].detach())
+        return (params["clock"].detach() >= self.config.warm_up).float()
+
     def _alpha(self, params: Params) -> Tensor:
-        return params["alpha"].clamp(0.0, self.config.alpha_max)
+        return params["alpha"].clamp(self.config.least_alpha, self.config.alpha_max)
 
     # -- behaviour regularisation ----------------------------------------------------------------------------------
 
@@ -265,7 +302,8 @@ class SoftActorCritic(Algorithm[C]):
             info["alpha"] = self._alpha(params)
             total = total + self.L_g(params, batch, z.detach(), act, noise)
             # Plain gradient descent on this term is alpha += rate * (mean D - target).
-            total = total - params["alpha"] * (info["divergence"] - self.config.target_divergence).detach()
+            beyond = (info["divergence"] - self.config.target_divergence).detach()
+            total = total - params["alpha"] * self._counts(params) * beyond
         if self.config.warm_up:
             # In the same way the clock goes on by one.
             total = total - params["clock"]

@@ -29,7 +29,7 @@ from omrl.runs.checkpoints import check_fits, load_checkpoint, save_checkpoint
 
 SAVE_SECONDS = 60.0
 # What to do about work that is damaged.
-AGAIN = "; --force begins again"
+AGAIN = "; delete its folder to begin again"
 REPORT_ROUNDS = 50
 # Arrays of a Trainer that a save holds beside population, simulator and replay memory.
 EPISODES = ("episode", "episode_step", "episode_return", "recent_return")
@@ -243,7 +243,7 @@ class Trainer:
         state, counters = load_checkpoint(path, AGAIN)
         wanted = self._state()
         if "generator" in state and state["generator"].shape != wanted["generator"].shape:
-            raise OmrlError(f"{self.work} was begun on another kind of device; go on with that one, or use --force.")
+            raise OmrlError(f"{self.work} was begun on another kind of device; go on with that one, or delete it.")
         check_fits(state, wanted, path, AGAIN)
         self.population.load_state(state)
         for name in EPISODES:

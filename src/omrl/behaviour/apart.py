@@ -64,7 +64,7 @@ def train_packs(
 
         with Board(f"agents of {family.name}", units, alone=isinstance(doing, Inline)).shown() as board:
             ended = run_all(units, prepare, doing, board)
-    raise_failures(units, ended)
+    raise_failures(units, ended, "A smaller --pack takes less.")
     return _joined(folders, firsts, config)
 
 

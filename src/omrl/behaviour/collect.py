@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from omrl.behaviour.agents import train
+from omrl.behaviour.agents import AGAIN, train
 from omrl.behaviour.apart import train_packs
 from omrl.behaviour.config import AgentsConfig, Preset, SACConfig, preset
 from omrl.behaviour.options import changed, scaled
@@ -29,18 +29,23 @@ from omrl.data import MetaDataset, MetaDatasetWriter
 from omrl.data.arrays import Arrays, episode_returns
 from omrl.data.command import info
 from omrl.data.manifest import BehaviourPolicy, Reference, Told
+from omrl.data.writer import DATASET
 from omrl.errors import OmrlError
 from omrl.families import Task, TaskFamily, get_family
 from omrl.learning.devices import choose_device
 from omrl.progress import Meter
 from omrl.storage import folders
-from omrl.storage.files import read_json, versions, write_json, write_rows
+from omrl.storage.files import harmless, read_json, versions, write_json, write_rows
 from omrl.units.place import LOCAL, check
 
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
+# Environments that are simulated together at most: few tasks are rolled out at several checkpoints at once, so that
+# every core has work. Rows do not depend on it.
+ROLLOUT_ENVS = 2_500
 CURVE_POINTS = 50
 JOB = "job.json"
+POLICIES = folders.Kind("folder of policies", INDEX, (INDEX, "step-*.safetensors", "learning-curve.csv"), adopted=False)
 WORK = folders.Kind(
     "working folder of omrl collect",
     JOB,
@@ -48,6 +53,7 @@ WORK = folders.Kind(
         *(JOB, "*.safetensors", "policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
         *("pack-*/*.safetensors", "pack-*.log"),
     ),
+    adopted=False,
 )
 
 
@@ -82,7 +88,7 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     default = preset(family, args.schedule)
     _check(args, agents, default.agents)
     out = folders.place(args.out)
-    work = out.parent / f".{out.name}.collect"
+    work = folders.beside(out, "collect")
     if args.from_policies:
         published = find_published(family.name, args.policies)
         folders.keep_apart(out, published)
@@ -101,8 +107,8 @@ def run(args: Collect, agents: AgentsConfig) -> MetaDataset | None:
     if args.dry_run:
         print(json.dumps(plan, indent=2))
         return None
-    folders.clear_up(out)
-    folders.clear_up(work)
+    folders.clear_up(out, DATASET)
+    folders.clear_up(work, WORK)
     if _finished(out, plan, policies, args.force):
         print(f"{out} is there already, made with these arguments.")
     else:
@@ -250,7 +256,10 @@ def _open_work(work: Path, job: Mapping[str, Any], force: bool) -> bool:
 
 def _left_job(work: Path) -> Any:
     record = work / JOB
-    return read_json(record) if record.exists() else None
+    try:
+        return read_json(record) if record.exists() else None
+    except OmrlError as error:
+        raise OmrlError(f"{str(error).removesuffix('.')}{AGAIN}.") from error
 
 
 def _renamed(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,7 +304,7 @@ def _write_curve(path: Path, tasks: Sequence[Task], steps: int, returns: np.ndar
         for b in range(CURVE_POINTS):
             chosen = returns[(returns[:, 0] == index) & (bins == b), 2]
             if chosen.size:
-                rows.append((task.name, round((b + 1) * width), f"{chosen.mean():.5g}"))
+                rows.append((harmless(task.name), round((b + 1) * width), f"{chosen.mean():.5g}"))
     write_rows(path, rows)
 
 
@@ -329,27 +338,42 @@ def _log_rollouts(
     family, steps = stored.family, rollout["checkpoints"]
     order = [task.name for task in stored.tasks]
 
-    def logged(chunk: Sequence[Task], step: int, action_std: float | None, length: int) -> list[Rollout]:
+    def logged(
+        chunk: Sequence[Task], steps: Sequence[int], action_std: float | None, length: int
+    ) -> list[list[Rollout]]:
+        """What the chunk's policies log at each of some checkpoints, all side by side."""
         rows = [order.index(task.name) for task in chunk]
-        weights, biases = ([layer[rows] for layer in kind] for kind in stored.weights(step))
-        return roll_out(
+        kinds = zip(*(stored.weights(step) for step in steps), strict=True)
+        weights, biases = (
+            [np.concatenate([layer[rows] for layer in of_steps]) for of_steps in zip(*kind, strict=True)]
+            for kind in kinds
+        )
+        found = roll_out(
             family,
-            chunk,
+            [*chunk] * len(steps),
             weights,
             biases,
             episodes=rollout["episodes"],
-            seed=(rollout["seed"], step),
+            seeds=[(rollout["seed"], step) for step in steps for _ in chunk],
             length=length,
             action_std=action_std,
         )
+        return [found[first : first + len(chunk)] for first in range(0, len(found), len(chunk))]
 
     with Meter(f"rolling out {len(steps)} checkpoints", len(tasks)) as meter:
         for start in range(0, len(tasks), ROLLOUT_TASKS):
             chunk = tasks[start : start + ROLLOUT_TASKS]
             if not all(writer.done(task.name) for task in chunk):
                 # The untrained policy, as it is, says what no skill at all gives; its rows are not kept.
-                untrained = logged(chunk, 0, None, family.horizon) if rollout["untrained"] else None
-                parts = [logged(chunk, step, rollout["action_std"], family.logged_steps) for step in steps]
+                (untrained,) = logged(chunk, [0], None, family.horizon) if rollout["untrained"] else [None]
+                at_once = max(1, ROLLOUT_ENVS // (len(chunk) * rollout["episodes"]))
+                parts = [
+                    part
+                    for first in range(0, len(steps), at_once)
+                    for part in logged(
+                        chunk, steps[first : first + at_once], rollout["action_std"], family.logged_steps
+                    )
+                ]
                 for i, task in enumerate(chunk):
                     random = None if untrained is None else _mean_return(untrained[i].arrays, family.horizon)
                     _write_task(writer, task.name, rollout, [part[i] for part in parts], random, family.horizon)
@@ -389,6 +413,7 @@ def _keep_policies(work: Path, job: Mapping[str, Any], out: Path) -> None:
         return  # An unfinished run that was to replace this dataset: not what made it.
     trained = work / "policies"
     if trained.is_dir():
+        folders.check_own(out / "policies", POLICIES)
         shutil.rmtree(out / "policies", ignore_errors=True)
         trained.rename(out / "policies")
     folders.discard(work, WORK)

@@ -26,25 +26,25 @@ def roll_out(
     biases: Sequence[Array],
     *,
     episodes: int,
-    seed: Sequence[int],
+    seeds: Sequence[Sequence[int]],
     length: int | None = None,
     action_std: float | None = None,
     threads: int | None = None,
 ) -> list[Rollout]:
-    """Stochastic episodes of every task's policy, `length` steps long (the family's logged length if None).
+    """Stochastic episodes of policies, one for each of `tasks`, in which a task may stand several times.
 
-    `episodes` environments of each task run side by side. One that terminates early starts another episode until it
-    has the rows of a full one, so each task gets at least `episodes * length` rows and every episode is whole.
-    `action_std` replaces the policies' own standard deviation before tanh.
-    A task's random numbers are seeded by `seed` and its name's position alone, whichever tasks run beside it.
+    `episodes` environments of each policy run side by side, `length` steps long (the family's logged length if None).
+    One that terminates early starts another episode until it has the rows of a full one, so each policy gets at least
+    `episodes * length` rows and every episode is whole. `action_std` replaces the policies' own standard deviation
+    before tanh. A policy's random numbers are seeded by its entry of `seeds` and its task's position in the family
+    alone, whichever others run beside it.
     """
     full = length or family.logged_steps
     count, shape = len(tasks) * episodes, (len(tasks), episodes, -1)
     of_env = [task for task in tasks for _ in range(episodes)]
-    noise = [np.random.default_rng([*seed, 1, index]) for index in _positions(family, tasks)]
-    resets = [
-        np.random.default_rng([*seed, 2, index, e]) for index in _positions(family, tasks) for e in range(episodes)
-    ]
+    streams = list(zip(seeds, _positions(family, tasks), strict=True))
+    noise = [np.random.default_rng([*seed, 1, index]) for seed, index in streams]
+    resets = [np.random.default_rng([*seed, 2, index, e]) for seed, index in streams for e in range(episodes)]
     simulator, live = family.simulator(of_env, threads), np.arange(count)
     simulator.reset(live, resets)
     step = np.zeros(count, dtype=np.int32)

@@ -16,3 +16,5 @@ class Calibrate:
     """The run's folder; its data must be there."""
     data: Path | None = None
     """Where the run's data lies now, if it moved."""
+    trust: tuple[str, ...] = ()
+    """Algorithms of the run, as module:Class, whose code may run."""

@@ -23,3 +23,5 @@ class Export:
     """Folder of the exported policy; an earlier one there is replaced."""
     seed: int = 0
     """Which of the run's learners; 0 is the first."""
+    trust: tuple[str, ...] = ()
+    """Algorithms of the run, as module:Class, whose code may run."""

@@ -58,10 +58,10 @@ class Running:
 
 @dataclass(frozen=True)
 class PaperRun(Running):
-    """Run an experiment: data, training and tests as far as they are missing, then figures, tables and the verdict."""
+    """Run experiments: data, training and tests as far as they are missing, then figures, tables and verdicts."""
 
-    name: Positional[str] = ALL
-    """Which one, as listed by `omrl paper list`; `all` for every one."""
+    names: Positional[tuple[str, ...]] = (ALL,)
+    """Which ones, as listed by `omrl paper list`; `all` for every one."""
 
     @property
     def file(self) -> None:
@@ -80,7 +80,7 @@ class StudyRun(Running):
 
     file: Positional[Path] = MISSING
     """The study."""
-    name: Positional[str] = ALL
+    names: Positional[tuple[str, ...]] = (ALL,)
     """Which of its experiments; `all` for every one."""
     out: Path = Path("study")
     """Folder for the runs, which experiments share, and for a folder of results of each experiment."""

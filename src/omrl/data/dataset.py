@@ -114,7 +114,7 @@ class MetaDataset:
         files = {}
         for entry in manifest.tasks:
             file = folder / entry.file
-            if not file.is_file():
+            if not os.path.isfile(file):  # noqa: PTH113 - where pathlib fails on odd names
                 raise OmrlError(f"{file}: the file of task {entry.name!r} is missing")
             if file.resolve().parent != folder.resolve():
                 raise OmrlError(f"{where}: the file {entry.file!r} of task {entry.name!r} leaves the folder")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ def shown(column: LoggedColumn) -> str:
 def findings(dataset: MetaDataset) -> list[str]:
     """The sentences; none where nothing looks odd."""
     facts = column_facts(dataset)
-    lines = _missing(dataset) + _too_fine(dataset)
+    lines = _missing(dataset) + _words(dataset) + _too_fine(dataset)
     fine = _dict_of(dataset, "too_fine")
     lines += [f"{c.name} is always {c.low:g}{_nothing_to_learn(c)}" for c in facts if c.constant and c.name not in fine]
     lines += _small_and_large(facts)
@@ -149,7 +150,7 @@ def findings(dataset: MetaDataset) -> list[str]:
         for c in facts
         if not c.constant and max(c.high - c.mean, c.mean - c.low) > FAR * c.std
     ]
-    lines += [_few_values(c) for c in facts if c.part == "actions" and c.values is not None and not c.constant]
+    lines += _few_values(dataset, [c for c in facts if c.part == "actions"])
     lines += _few_rows(dataset)
     lines += _successors(dataset)
     return lines
@@ -171,6 +172,19 @@ def _missing(dataset: MetaDataset) -> list[str]:
     counts = {name: about for name, about in found.items() if isinstance(about, dict)}
     each = ", ".join(f"{name} {about.get('count')} (first in {about.get('first')})" for name, about in counts.items())
     return [f"values were missing, and {how}: {each}"]
+
+
+def _words(dataset: MetaDataset) -> list[str]:
+    """Columns of words, and what the words of each are."""
+    found: dict[str, list[str]] = {}
+    columns = dataset.manifest.columns
+    for column in () if columns is None else columns.observations:
+        if column.category is not None:
+            found.setdefault(column.name, []).append(column.category)
+    return [
+        f"{name} is words, and became {quantity(len(words), 'number')}, one for each of {', '.join(words)}"
+        for name, words in found.items()
+    ]
 
 
 def _too_fine(dataset: MetaDataset) -> list[str]:
@@ -205,12 +219,20 @@ def _small_and_large(facts: Sequence[ColumnFacts]) -> list[str]:
     return lines
 
 
-def _few_values(column: ColumnFacts) -> str:
-    assert column.values is not None
-    some = ", ".join(f"{value:g}" for value in column.values[:3])
-    some += ", ..." if len(column.values) > 4 else ","
-    whole = "whole " if all(value.is_integer() for value in column.values) else ""
-    return f"{column.name} takes {len(column.values)} {whole}values: {some} {column.values[-1]:g}"
+def _few_values(dataset: MetaDataset, actions: Sequence[ColumnFacts]) -> list[str]:
+    """Actions that may be choices, by the words of the log where these are known."""
+    lines = []
+    for column, choices in zip_longest(actions, dataset.manifest.discrete_actions or ()):
+        if column.values is None or column.constant:
+            continue
+        # Rows are 32-bit numbers, and the manifest's values need not be.
+        numbers = [] if choices is None else np.array(choices.values, np.float32).tolist()
+        words = dict(zip(numbers, (choices and choices.labels) or (), strict=False))
+        some = [words.get(value, f"{value:g}") for value in column.values]
+        whole = "whole " if not words and all(value.is_integer() for value in column.values) else ""
+        listed = ", ".join(some) if len(some) <= 4 else f"{', '.join(some[:3])}, ... {some[-1]}"
+        lines.append(f"{column.name} takes {len(some)} {whole}values: {listed}")
+    return lines
 
 
 def _few_rows(dataset: MetaDataset) -> list[str]:

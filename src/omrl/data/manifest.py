@@ -366,12 +366,8 @@ def _check_entry(entry: TaskEntry, where: str) -> None:
 
 def parse_object(text: str | bytes, where: str) -> dict[str, object]:
     """Read one JSON object; NaN and infinities, which JSON does not know, are refused."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
     try:
-        content = parse_json(text, refuse)
+        content = parse_json(text, finite=True)
     except (ValueError, RecursionError) as error:
         raise OmrlError(f"{where}: it is not JSON ({error})") from error
     if not isinstance(content, dict):

@@ -41,7 +41,7 @@ DATASET = folders.Kind(
     "meta-dataset",
     MANIFEST,
     (
-        *(MANIFEST, "task-*.safetensors", f"{BUILD}/*", "figures/*.png"),
+        *(MANIFEST, "task-*.safetensors", f"{BUILD}/header.json", f"{BUILD}/task-*.json", "figures/*.png"),
         *("policies/policies.json", "policies/step-*.safetensors", "policies/learning-curve.csv"),
     ),
 )
@@ -74,7 +74,7 @@ class MetaDatasetWriter:
     ) -> None:
         """Check the header and find what an interrupted writer left; nothing is written yet."""
         self.path = folders.place(path)
-        self._partial = self.path.parent / f".{self.path.name}.partial"
+        self._partial = folders.beside(self.path, "partial")
         self._header = make_header(
             str(path),
             [task.name for task in tasks],
@@ -94,10 +94,11 @@ class MetaDatasetWriter:
         described = [{"name": t.name, "params": json_copy(dict(t.params), f"task {t.name!r}: params")} for t in tasks]
         self._plan: dict[str, object] = {**as_object(self._header), "tasks": described}
         self._force = force
-        folders.clear_up(self.path)
+        folders.clear_up(self.path, DATASET)
         self._check_target()
         self._entries: dict[str, TaskEntry] = {}
         if self._partial.exists():
+            folders.check_own(self._partial, DATASET)
             # No header: it was interrupted before its first task, and there is nothing to keep.
             if self._left_plan() in (None, self._plan):
                 self._entries = {name: entry for name in self._tasks if (entry := self._left_entry(name))}
@@ -166,7 +167,7 @@ class MetaDatasetWriter:
         with self._writing("its folder"):
             folders.claim(self._partial, DATASET)
         with folders.only_writer(self._partial):
-            folders.clear(self._partial)
+            folders.clear(self._partial, DATASET)
             self._entries.clear()
             yield
 

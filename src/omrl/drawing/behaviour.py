@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter
 
 from omrl.data import MetaDataset
 from omrl.families import get_family
-from omrl.storage.files import number, read_rows, whole
+from omrl.storage.files import number, read_rows, replacing, whole
 
 # Okabe and Ito's colours, which stay apart under colour blindness.
 COLOURS = {"random": "#999999", "medium": "#E69F00", "expert": "#0072B2", "late": "#CC79A7"}
@@ -38,7 +38,8 @@ def plot(dataset: MetaDataset, folder: Path, curve: Path) -> list[Path]:
     for name, figure in figures.items():
         figure.suptitle(dataset.family)
         paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=140)
+        with replacing(paths[-1]) as temporary:
+            figure.savefig(temporary, dpi=140, format="png")
     return paths
 
 

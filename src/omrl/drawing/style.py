@@ -25,6 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, Formatter, FuncFormatter, MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
+from omrl.storage.files import replacing, write_text
+
 Array = np.ndarray[Any, Any]
 # Okabe and Ito's colours, those that are seen on white and on black; further runs differ by the line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -93,8 +95,9 @@ def finish(figure: Figure, folder: Path, name: str, caption: str, wide: bool = F
     figure.savefig(text, format="svg", metadata={"Date": None})
     # Runs are marked by the id of their group, which stands once per artist; in the file as on the page it is a class.
     svg = re.sub(r'<g id="run-(\d+)">', r'<g class="run-\1">', text.getvalue())
-    (folder / f"{name}.svg").write_text(svg)
-    figure.savefig(folder / f"{name}.png", dpi=160, facecolor="white")
+    write_text(folder / f"{name}.svg", svg)
+    with replacing(folder / f"{name}.png") as temporary:
+        figure.savefig(temporary, dpi=160, facecolor="white", format="png")
     return Drawn(name, caption, inline(svg, name), float(figure.get_figwidth()), wide, run)
 
 

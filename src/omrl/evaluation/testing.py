@@ -49,6 +49,8 @@ def test(args: Evaluate) -> Summary:
     run = Run.open(args.run)
     dataset = run.dataset(args.data)
     protocol = _protocol(args, dataset)
+    if args.context_level is not None:
+        dataset.level(args.context_level)  # whether it is there: it gives files their names
     # A context level that is the default counts as left out, and so do episodes where none is simulated.
     level = None if args.context_level == run.config.level else args.context_level
     episodes = args.episodes if protocol.uses_simulator else Evaluate.episodes
@@ -59,9 +61,7 @@ def test(args: Evaluate) -> Summary:
 
 
 def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, level: str | None) -> Summary:
-    model = Model(run, choose_device(args.device), trust=args.trust)
-    if model.step == 0:
-        raise OmrlError(f"{args.run} has no checkpoint yet: train it first.")
+    model = Model(run, choose_device(args.device), trust=args.trust).ready()
     names = dataset.split[args.split]
     if not names:
         other = "train" if args.split == "test" else "test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
@@ -16,13 +17,13 @@ EXPORTED = folders.Kind(
 )
 
 
-def export(run: str | Path, to: Form, out: str | Path, seed: int = 0) -> list[Path]:
+def export(run: str | Path, to: Form, out: str | Path, seed: int = 0, trust: str | Collection[str] = ()) -> list[Path]:
     """A run's policy as files that need no torch: takes what the command takes, returns their paths."""
     if to not in get_args(Form):
         raise OmrlError(f"A policy is exported to {' or '.join(get_args(Form))}, not to {to!r}.")
     # A form is imported when it is asked for: ONNX is an extra.
     write = import_module(f"omrl.exporting.to_{to}").write
-    model, target = load(run).ready(), Path(out)
+    model, target = load(run, trust).ready(), Path(out)
     folders.keep_apart(target, Path(run))
     with folders.replacing(target, EXPORTED) as temporary:
         written: list[Path] = write(model, seed, temporary)
@@ -31,5 +32,5 @@ def export(run: str | Path, to: Form, out: str | Path, seed: int = 0) -> list[Pa
 
 def run(args: Export) -> None:
     """The command."""
-    for path in export(args.run, args.to, args.out, args.seed):
+    for path in export(args.run, args.to, args.out, args.seed, args.trust):
         print(path)

@@ -1,7 +1,5 @@
 """A trained policy with numpy alone: `omrl export --to numpy` puts this file beside the weights that it reads.
 
-import omrl_runtime
-
 model = omrl_runtime.load()                # weights.npz beside this file, or the path that is given
 policy = model.adapt(transitions)          # rows (s, a, r, s') of the task
 action = policy.act(observation)
@@ -13,7 +11,7 @@ Everything is in the units of the logs. What cannot be used is a ValueError that
 from __future__ import annotations
 
 import json
-import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 Array = np.ndarray[Any, Any]
-
-# Rows (s, a, r, s') of a task: a dict of arrays, or a list of tuples.
-Transitions = Mapping[str, ArrayLike] | Sequence[tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]]
-
 WEIGHTS = "weights.npz"
-# Of the weights' file; another one is not guessed at.
-FORMAT = 1
-# What a context is made of, in the order of a tuple (s, a, r, s').
-CONTEXT = ("observations", "actions", "rewards", "next_observations")
-# Smallest variance of one transition's Gaussian, as in training.
-MIN_VARIANCE = 1e-7
+FORMAT = 1  # of the weights' file; another one is not guessed at
+CONTEXT = ("observations", "actions", "rewards", "next_observations")  # in the order of a tuple (s, a, r, s')
+MIN_VARIANCE = 1e-7  # of one transition's Gaussian, as in training
 
 
 def load(path: str | Path | None = None) -> Model:
@@ -45,24 +36,20 @@ def load(path: str | Path | None = None) -> Model:
                 with stored.zip.open(part) as member:
                     np.lib.format.read_magic(member)
                     shape, _, kind = np.lib.format.read_array_header_1_0(member)  # before memory is taken for it
-                if max(math.prod(shape) * kind.itemsize, part.file_size) > file.stat().st_size:
+                if max(np.prod(shape, dtype=float) * kind.itemsize, part.file_size) > file.stat().st_size:
                     raise ValueError("it claims more than it holds")
             arrays = {name: stored[name] for name in stored.files}
         about = json.loads(str(arrays.pop("about")))
         if about.get("format") != FORMAT:
             raise ValueError(f"it has format {about.get('format')!r}, and this file reads {FORMAT}")
-        model = Model(about, arrays)
+        model = Model(about, arrays, file)
         # Whether all parts fit together is found now, not when somebody waits for an action.
-        for rows in (2, 3):
-            zeros, middle = np.zeros((rows, model.obs_dim)), (arrays["action_low"] + arrays["action_high"]) / 2
-            actions = model.adapt([(zeros[0], middle, 0.0, zeros[0])] * rows).act(zeros)
-            if actions.shape != (rows, model.act_dim):
-                raise ValueError(f"its actions are {list(actions.shape)}")
-        for pair in (("observation_mean", "observation_std"), ("action_low", "action_high")):
-            np.stack([arrays[name] for name in pair])  # an error where one is longer
+        obs, act = np.stack([model.mean, model.std]), model.logged(np.stack([model.low, model.high]))
         known, read = model.obs_dim + model.act_dim + 1, len(arrays["encoder.weight.0"])
-        if read not in (known, known + model.obs_dim):
-            raise ValueError(f"its encoder reads {read} numbers, not {known} or {known + model.obs_dim}")
+        for rows in ([0, 1], [0, 1, 1]):
+            actions = model.adapt(list(zip(obs[rows], act[rows], rows, obs[rows], strict=True))).act(obs[rows])
+            if actions.shape != (len(rows), model.act_dim) or read not in (known, known + model.obs_dim):
+                raise ValueError("its networks are not of its observations and actions")
     except Exception as error:  # there are many ways to be damaged
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{file} cannot be read as an exported policy ({what}).") from error
@@ -72,40 +59,38 @@ def load(path: str | Path | None = None) -> Model:
 class Model:
     """Infers a task from its transitions."""
 
-    def __init__(self, about: Mapping[str, object], arrays: Mapping[str, Array]) -> None:
-        self.arrays = arrays
+    def __init__(self, about: Mapping[str, object], arrays: Mapping[str, Array], file: str | Path = WEIGHTS) -> None:
         self.about: dict[str, Any] = dict(about)
-        self.obs_dim, self.act_dim = len(arrays["observation_mean"]), len(arrays["action_low"])
+        self.arrays, self.file = arrays, file
+        self.mean, self.std = arrays["observation_mean"], arrays["observation_std"]
+        self.low, self.high = arrays["action_low"], arrays["action_high"]
+        self.obs_dim, self.act_dim = len(self.mean), len(self.low)
 
-    def adapt(self, transitions: Transitions) -> Policy:
+    def adapt(self, transitions: Mapping[str, ArrayLike] | Sequence[Sequence[ArrayLike]]) -> Policy:
         """A policy for the task that the transitions come from: a dict of arrays, or a list of (s, a, r, s')."""
         return Policy(self, self.context(transitions))
 
-    def context(self, transitions: Transitions) -> Array:
-        """Rows [C, (s, a, r, s')] as the encoder reads them."""
-        if isinstance(transitions, Mapping):
-            missing = [name for name in CONTEXT if name not in transitions]
-            if missing:
-                raise ValueError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
-            columns = [transitions[name] for name in CONTEXT]
-        elif isinstance(transitions, Sequence) and all(len(row) == len(CONTEXT) for row in transitions):
-            columns = list(zip(*transitions)) or [()] * len(CONTEXT)  # noqa: B905
-        else:
+    def context(self, given: object) -> Array:
+        """Rows [C, (s, a, r, s')] as the encoder reads them; actions outside their bounds are taken as these."""
+        if isinstance(given, Sequence) and all(isinstance(row, (list, tuple)) and len(row) == 4 for row in given):
+            given = dict(zip(CONTEXT, zip(*given, strict=True), strict=False))  # of no rows there is nothing
+        if not isinstance(given, Mapping):
             raise ValueError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
-        columns[1] = self.numbered(columns[1])
-        shapes = ((-1, self.obs_dim), (-1, self.act_dim), (-1,), (-1, self.obs_dim))
-        obs, act, rew, next_obs = (numbers(*column) for column in zip(columns, CONTEXT, shapes))  # noqa: B905
-        lengths = {len(array) for array in (obs, act, rew, next_obs)}
-        if len(lengths) > 1:
+        if missing := [name for name in CONTEXT if name not in given]:
+            raise ValueError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
+        with np.errstate(all="ignore"):  # where anything is not finite then, actions are not, and that is said
+            obs, next_obs = ((numbers(given[name], name, self.obs_dim) - self.mean) / self.std for name in CONTEXT[::3])
+            unit = (self.numbered(given["actions"]) - self.low) * (2.0 / (self.high - self.low)) - 1.0
+            rew = numbers(given["rewards"], "rewards", None, ndims=(1,))[:, None]
+        if len(lengths := {len(array) for array in (obs, unit, rew, next_obs)}) > 1:
             raise ValueError(f"The context's arrays differ in length: {sorted(lengths)}.")
-        low, high = self.arrays["action_low"], self.arrays["action_high"]
-        unit = np.clip((act - low) * (2.0 / (high - low)) - 1.0, -1.0, 1.0)
-        return np.concatenate([self.normalised(obs), unit, rew[:, None], self.normalised(next_obs)], -1)
+        if outside := np.count_nonzero((np.abs(unit) > 1.02).any(-1)):  # by a hundredth of their range
+            warnings.warn(f"{outside} of {len(unit)} actions lie outside the bounds of the log.", stacklevel=3)
+        return np.concatenate([obs, unit.clip(-1.0, 1.0), rew, next_obs], -1)
 
     def evidence(self, context: Array) -> tuple[Array, Array]:
         """Codes of transitions and their weights [C, l], of which z is the mean: how sure they are, or ones."""
-        # An encoder that does not look at s' reads the first columns alone.
-        codes = self.network("encoder", context[:, : len(self.arrays["encoder.weight.0"])])
+        codes = self.network("encoder", context[:, : len(self.arrays["encoder.weight.0"])])  # some do not look at s'
         weights = np.ones_like(codes)
         if self.about["codes"] == "gaussians":
             codes, raw = np.split(codes, 2, axis=-1)
@@ -118,31 +103,26 @@ class Model:
         if self.about["actions"] == "gaussian":
             return np.tanh(self.network("actor", state)[:, : self.act_dim])
         if self.about["actions"] == "choices":
-            liked = self.network("actor", state)
-            # Where one of these is not finite, nothing is chosen.
+            liked = self.network("actor", state)  # where one of these is not finite, nothing is chosen
             return np.asarray(self.arrays["choices"][liked.argmax(-1)] + 0.0 * liked.sum(-1, keepdims=True))
         latents = np.broadcast_to(self.arrays["latents"], (len(obs), *self.arrays["latents"].shape))
         states = np.repeat(state[:, None], latents.shape[1], axis=1)
         acts = np.tanh(self.network("vae.decoder", states, latents))
-        acts = acts + self.about["perturbation"] * np.tanh(self.network("actor", states, acts))
-        acts = np.clip(acts, -1.0, 1.0)
+        acts = np.clip(acts + self.about["perturbation"] * np.tanh(self.network("actor", states, acts)), -1.0, 1.0)
         values = self.network("critic", states, acts)[..., 0]
         return np.asarray(acts[np.arange(len(acts)), values.argmax(-1)])
 
-    def numbered(self, logged: ArrayLike) -> ArrayLike:
-        """Choices of the log as numbers; amounts as they are."""
-        if not self.about["choices"]:
-            return logged
-        actions: Any = logged
-        found = []
-        for one, column in zip(self.about["choices"], zip(*actions)):  # noqa: B905
-            known: dict[Any, float] = {float(np.float32(value)): value for value in one["values"]}
-            known.update(zip(one["labels"] or (), one["values"]))  # noqa: B905
-            keys = [value if isinstance(value, str) else float(np.float32(value)) for value in column]
-            if wrong := [key for key in keys if key not in known]:
+    def numbered(self, logged: ArrayLike) -> Array:
+        """Actions as numbers, where the log may have words for them."""
+        choices = self.about["choices"] or ()
+        found = numbers(logged, "actions", self.act_dim, words=bool(choices))
+        for column, one in zip(found.T, choices, strict=False):
+            words = dict(zip(one["labels"] or (), one["values"], strict=False))
+            column[:] = [words.get(value, value) if isinstance(value, str) else value for value in column]
+            levels = set(np.array(one["values"], np.float32).tolist())
+            if wrong := [value for value in column if isinstance(value, str) or np.float32(value) not in levels]:
                 raise ValueError(f"actions cannot be {wrong[0]!r}; they are one of {one['labels'] or one['values']}.")
-            found.append([known[key] for key in keys])
-        return np.transpose(found)
+        return found.astype(np.float32)
 
     def logged(self, actions: Array) -> Array:
         """Choices as the log has them: levels, or words; amounts as they are."""
@@ -150,14 +130,9 @@ class Model:
             return actions
         found = []
         for place, one in enumerate(self.about["choices"]):
-            nearest = np.abs(actions[:, place, None] - np.array(one["values"], np.float32)).argmin(-1)
-            found.append(np.array(one["labels"] or np.array(one["values"], np.float32))[nearest])
-        kind = None if len({column.dtype.kind for column in found}) == 1 else object
-        return np.stack([column.astype(kind or column.dtype) for column in found], -1)
-
-    def normalised(self, obs: Array) -> Array:
-        """Observations as the networks see them."""
-        return np.asarray((obs - self.arrays["observation_mean"]) / self.arrays["observation_std"])
+            levels = np.array(one["values"], np.float32)
+            found.append(np.array(one["labels"] or levels)[np.abs(actions[:, place, None] - levels).argmin(-1)])
+        return np.stack(found, -1, dtype=object if len({column.dtype.kind for column in found}) > 1 else None)
 
     def network(self, name: str, *inputs: Array) -> Array:
         """ReLU layers on inputs side by side."""
@@ -172,8 +147,7 @@ class Policy:
     """Acts in one task."""
 
     def __init__(self, model: Model, context: Array) -> None:
-        self.model = model
-        self._sums = np.zeros(2)[:, None]
+        self.model, self._sums = model, np.zeros((2, 1))
         self._learn(context)
 
     def observe(self, obs: ArrayLike, act: ArrayLike, rew: ArrayLike, next_obs: ArrayLike) -> None:
@@ -181,37 +155,45 @@ class Policy:
         self._learn(self.model.context([(obs, act, rew, next_obs)]))
 
     def _learn(self, context: Array) -> None:
-        codes, weights = (values.astype(np.float64) for values in self.model.evidence(context))
-        self._sums = self._sums + np.stack([(weights * codes).sum(0), weights.sum(0)])
-        self.z = (self._sums[0] / self._sums[1]).astype(np.float32)
+        with np.errstate(all="ignore"):
+            codes, weights = (values.astype(np.float64) for values in self.model.evidence(context))
+            self._sums = self._sums + np.stack([(weights * codes).sum(0), weights.sum(0)])
+            self.z = (self._sums[0] / self._sums[1]).astype(np.float32)
 
     def act(self, obs: ArrayLike) -> Array:
         """The action for one observation [S], or for many [N, S]."""
-        one = np.ndim(obs) == 1
-        rows = numbers(np.asarray(obs)[None] if one else obs, "obs", (-1, self.model.obs_dim))
-        unit = self.model.unit_actions(self.model.normalised(rows), self.z)
-        low, high = self.model.arrays["action_low"], self.model.arrays["action_high"]
-        actions = low + (unit + 1.0) * 0.5 * (high - low)
+        with np.errstate(all="ignore"):
+            model, given = self.model, numbers(obs, "obs", self.model.obs_dim, ndims=(1, 2))
+            unit = model.unit_actions((np.atleast_2d(given) - model.mean) / model.std, self.z)
+            actions = model.low + (unit + 1.0) * 0.5 * (model.high - model.low)
         if not np.isfinite(actions).all():
-            raise ValueError("The policy gives an action that is not finite for this observation.")
-        actions = self.model.logged(actions)
-        return np.asarray(actions[0] if one else actions)
+            raise ValueError(f"{model.file} gives an action that is not finite for this observation.")
+        return np.asarray(model.logged(actions)[0 if given.ndim == 1 else ...])
 
 
-def numbers(values: ArrayLike, name: str, shape: tuple[int, ...]) -> Array:
-    """Finite float32 numbers of a shape, whose first length is free."""
+def numbers(values: object, name: str, width: int | None, ndims: tuple[int, ...] = (2,), words: bool = False) -> Array:
+    """Finite numbers of a shape, or words too; nothing that numpy would have to guess to be one."""
     try:
-        given = np.asarray(values)
-        if given.dtype.kind not in "biufO":
+        if masked(values):
+            raise ValueError("one is masked")
+        given = np.asarray(values, dtype=object if words else None)
+        kinds = {np.asarray(value).dtype.kind for value in given.flat} if given.dtype.kind == "O" else given.dtype.kind
+        if not set("biufU" if words else "biuf").issuperset(kinds):
             raise ValueError(f"they are {given.dtype}")
-        array = np.array(given, dtype=np.float32)
+        array = np.array(given, dtype=object if words else np.float32)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ValueError(f"{name} must be numbers ({error}).") from error
     if array.size == 0:
         raise ValueError(f"{name} is empty.")
-    if array.ndim != len(shape) or array.shape[1:] != shape[1:]:
-        raise ValueError(f"{name} must have shape {['N', *shape[1:]]}, not {list(array.shape)}.")
-    if not np.isfinite(array).all():
-        row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise ValueError(f"{name} has a value that is not finite in row {row}.")
+    if array.ndim not in ndims or width not in (None, array.shape[-1]):
+        raise ValueError(f"{name} must have shape {['N'] if width is None else ['N', width]}, not {list(array.shape)}.")
+    if not words and not np.isfinite(array).all():
+        raise ValueError(f"{name} has a value that is not finite in row {int(np.argwhere(~np.isfinite(array))[0][0])}.")
     return array
+
+
+def masked(values: object) -> bool:
+    """Whether a value is masked, which numpy forgets in lists."""
+    if isinstance(values, np.ma.MaskedArray):
+        return bool(np.ma.getmaskarray(values).any())
+    return isinstance(values, Sequence) and any(masked(v) for v in values if type(v) not in (np.ndarray, float, str))

@@ -64,6 +64,7 @@ def _program(function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..
 
 def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
     """The function of tensors as a program of a list of them, traced on tensors that have shapes and no numbers."""
+    from torch._functorch.compile_utils import fx_graph_cse
     from torch._guards import TracingContext, tracing
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
@@ -76,8 +77,10 @@ def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tenso
     shapes_alone = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     empty = [shapes_alone.from_tensor(tensor, static_shapes=True) for tensor in inputs]
     with tracing(TracingContext(shapes_alone)):
-        pure = functionalize(function, remove="mutations_and_views")
+        # Views stay views: as copies, some would be kernels of their own before matrix products.
+        pure = functionalize(function, remove="mutations")
         traced = make_fx(pure, decomposition_table=select_decomp_table())(*empty)
+        traced.graph = fx_graph_cse(traced.graph)
         traced.graph.eliminate_dead_code()
         traced.recompile()
         program: Callable[..., Sequence[Tensor]] = compile_fx_inner(traced, empty, is_inference=True)

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from omrl.errors import OmrlError
 from omrl.learning.compiling import compiled
 from omrl.learning.nets import MLP
+from omrl.words import shortened
 
 Params = Mapping[str, Tensor]
 Batch = Mapping[str, Tensor]
@@ -119,8 +121,9 @@ class Population:
         self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
 
         self.params = self._asked_views(self._flat)
+        own = [dict(learner.named_parameters()) for learner in learners]
         for name, view in self.params.items():
-            view.copy_(torch.stack([dict(m.named_parameters())[name].detach() for m in learners]))
+            view.copy_(torch.stack([params[name].detach() for params in own]))
             self._plain[self._slots[name][0] : self._end(name)] = name in plain_descent
         self.set_rates([learning_rate])
         self._target_flat = self._flat[:, :target_width].clone()
@@ -145,7 +148,11 @@ class Population:
             for name, (start, shape) in self._slots.items():
                 prefix = max((key for key in table if name.startswith(key)), key=len)
                 row[start : start + shape.numel()] = table[prefix]
-        self._rate = rate
+        self._full_rate, self._rate = rate, rate.clone()
+
+    def slow_down(self, factor: float) -> None:
+        """Take Adam's steps by this factor of their sizes from now on; plain descent keeps its own."""
+        self._rate.copy_(torch.where(self._plain, self._full_rate, factor * self._full_rate))
 
     def _end(self, name: str) -> int:
         """Where the next parameter begins in the flat tensor."""
@@ -186,13 +193,22 @@ class Population:
         names = [name for name in self._slots if not child or name.startswith(f"{child}.")]
         moving = {name: self._read[name] for name in names}
         rest = {name: value for name, value in self._read.items() if name not in moving}
-        gradient = vmap(grad_and_value(lambda moving, rest, *inputs: loss({**rest, **moving}, *inputs), has_aux=True))
+        plainly = vmap(
+            grad_and_value(lambda moving, rest, *inputs: _told(loss, {**rest, **moving}, *inputs), has_aux=True)
+        )
+        gradient: Callable[..., Any] = plainly
         apply: Callable[..., None] = partial(_apply, self._tau)
         if self.mode != "eager":
             gradient, apply = compiled(gradient), compiled(apply)
 
         def step(batch: Batch, noise: Batch) -> Info:
-            gradients, (value, info) = gradient(moving, rest, self._read_targets, batch, noise)
+            inputs = (moving, rest, self._read_targets, batch, noise)
+            try:
+                gradients, (value, info) = gradient(*inputs)
+            except Exception:
+                if gradient is not plainly:
+                    plainly(*inputs)  # what a loss says is lost among what the compiler says of it
+                raise
             apply(self._stretch(names, targets=not child), [gradients[name] for name in names], value)
             return dict(info)
 
@@ -299,6 +315,16 @@ class Population:
             view.copy_(compact[:, place].view(len(flat), *shape))
 
 
+def _told(loss: Loss, *inputs: Mapping[str, Tensor]) -> tuple[Tensor, Info]:
+    """What a loss returns, if it is what one should; names come from those who wrote it."""
+    found: Any = loss(*inputs)
+    pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)
+    if not pair or not all(isinstance(one, Tensor) and one.ndim == 0 for one in (found[0], *found[1].values())):
+        name = getattr(loss, "__qualname__", "A loss")
+        raise OmrlError(f"{name} must return a scalar tensor and a dict of such tensors, not {shortened(found)}.")
+    return found[0], found[1]
+
+
 def _apply(tau: float, state: Mapping[str, Tensor], gradients: Sequence[Tensor], loss: Tensor) -> None:
     """Adam on a stretch of the flat tensor, in place; a learner with a non-finite loss or gradient stays as it is."""
     pieces = []
@@ -337,6 +363,11 @@ def _slots(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, torch
         slots[name] = (width, shape)
         width += _aligned(shape.numel())
     return slots, width
+
+
+def width_of(learner: nn.Module) -> int:
+    """Of the flat tensor that holds a learner's parameters."""
+    return _slots({name: param.shape for name, param in learner.named_parameters()})[1]
 
 
 def _roomy(learner: nn.Module, multiple: int) -> dict[str, torch.Size]:

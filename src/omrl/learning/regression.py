@@ -9,7 +9,7 @@ none: that is what makes them useful.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,17 @@ class Fitted:
     def draw(self, tasks: Sequence[int], draws: int, rng: np.random.Generator) -> Array:
         """Weights [draws, tasks, D, outputs]."""
         return draw_weights(self.sums, self.chosen, tasks, draws, rng)
+
+    def shared(self, tasks: Sequence[int]) -> Array:
+        """Weights [D, outputs] of f that are expected, by the rows of these tasks alone."""
+        own = list(tasks)
+        parts = ("values", "vectors", "cross", "squares")
+        some = replace(self.sums, **{name: getattr(self.sums, name)[own] for name in parts})
+        found = []
+        for o, one in enumerate(self.chosen):
+            gram, cross, _ = some.without_own(one.own)
+            found.append(np.linalg.solve(gram + one.shared * np.eye(len(gram)), cross[:, o]))
+        return np.stack(found, -1)
 
     def mean(self, task: int) -> Array:
         """Weights [D, outputs] that are expected."""

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import cast
 
 from torch import Generator, Tensor
 
-from omrl.algorithms import get_algorithm
+from omrl.algorithms import ALGORITHMS, get_algorithm
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
 from omrl.commands.train import Train
 from omrl.data import MetaDataset, Tensors
@@ -48,10 +49,7 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     view, device = level.select(dataset.split["train"]), choose_device(args.device)
     algorithm = _algorithm(args, hyperparameters, dataset)
     if dataset.manifest.discrete_actions and not algorithm.discrete_actions:
-        raise OmrlError(
-            f"The actions of {args.data} are discrete, which {args.algorithm} cannot learn; if numbers between them "
-            "make sense, import the logs with --action-kind continuous."
-        )
+        raise OmrlError(_about_discrete_actions(args, dataset))
     _check_choices(args, hyperparameters, dataset)
     dense = [stage.dense_rewards for stage in algorithm.stages(dataset.manifest.varies)]
     if any([algorithm.batch_spec.dense_rewards, *dense]) and "rewards_dense" not in view.rows(0):
@@ -61,7 +59,9 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     config = run_config(args, hyperparameters, dataset)
     if begun is not None:
         # It goes on as it began, however much memory is free now, and with what it drew then.
-        config = replace(config, stream=args.stream or begun.stream, batch=begun.batch, cpu=begun.cpu)
+        config = replace(
+            config, stream=args.stream or begun.stream, batch=_drawn(begun, config, args.out), cpu=begun.cpu
+        )
     else:
         config = replace(config, stream=args.stream or not fits(view, args.max_rows, device))
     if device != "cpu":
@@ -94,12 +94,21 @@ def run(args: Train, hyperparameters: MetaConfig) -> Run | None:
     return folder
 
 
+def _about_discrete_actions(args: Train, dataset: MetaDataset) -> str:
+    """Why an algorithm cannot learn from choices, and who can; between words, unlike levels, there is nothing."""
+    can = [name for name in ALGORITHMS if get_algorithm(name).discrete_actions]
+    sentence = f"The actions of {args.data} are discrete, which {args.algorithm} cannot learn: {' and '.join(can)} can"
+    if any(choices.labels is not None for choices in dataset.manifest.discrete_actions or ()):
+        return f"{sentence}."
+    return f"{sentence}; or, if numbers between them make sense, import the logs with --action-kind continuous."
+
+
 def _checked_out(args: Train) -> Path:
     """Where the run goes: not into its data, and in the place of nothing but a run."""
     out = folders.place(args.out)
     folders.keep_apart(out, args.data)
     if not args.dry_run:
-        folders.clear_up(out)
+        folders.clear_up(out, RUN)
     if args.force:
         folders.check_replaceable(out, RUN)
     return out
@@ -126,6 +135,7 @@ def run_config(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -
         batch=batches(_algorithm(args, hyperparameters, dataset).batch_spec),
         columns=_columns(dataset),
         choices=choices_of(dataset.manifest),
+        tasks=tuple(dataset.split["train"]),
     )
 
 
@@ -140,12 +150,12 @@ def _check_choices(args: Train, hyperparameters: MetaConfig, dataset: MetaDatase
 
 
 def _columns(dataset: MetaDataset) -> Columns | None:
-    """What the data calls its numbers."""
+    """What the data calls its numbers, and what it says of their ranges."""
     logged = dataset.manifest.columns
     if logged is None:
         return None
     observations, actions = (
-        [Column(name=one.name, unit=one.unit, category=one.category) for one in part]
+        [Column(name=one.name, unit=one.unit, category=one.category, low=one.low, high=one.high) for one in part]
         for part in (logged.observations, logged.actions)
     )
     return Columns(observations=observations, actions=actions)
@@ -155,6 +165,16 @@ def _algorithm(args: Train, hyperparameters: MetaConfig, dataset: MetaDataset) -
     kind = get_algorithm(args.algorithm)
     _, algorithm = kind.build(dataset.observation_dim, dataset.action_dim, hyperparameters, [args.seed])
     return algorithm
+
+
+def _drawn(begun: RunConfig, now: RunConfig, folder: Path) -> Batches | None:
+    """What a run that was begun draws: as much as its algorithm reads, or more, as every run once did."""
+    there, needed = (cast(Mapping[str, int], one.batch or batches(BatchSpec())) for one in (begun, now))
+    for name in ("context_sets", "next_actions", "dense_rewards", "other_tasks"):
+        if there[name] < needed[name]:
+            said = f"batch.{name} is {there[name]}, and {begun.algorithm} reads {needed[name]}"
+            raise OmrlError(f"{folder / CONFIG} is damaged: {said}.")
+    return begun.batch
 
 
 def batches(spec: BatchSpec) -> Batches:
@@ -189,7 +209,7 @@ class Training(Model):
         mode: Mode | None = None,
     ) -> None:
         # Whoever trains has named it.
-        super().__init__(run, device, mode, trust=(run.config.algorithm,))
+        super().__init__(run, device, mode, trust=(run.config.algorithm,), untrained=True)
         self.unseen = unseen
         if self.step == 0:
             self.normalise = Normalisation.of(data)
@@ -257,6 +277,9 @@ class Training(Model):
     def update(self) -> None:
         """One update of every seed; its metrics stay on the device until they are logged."""
         self.sampler.prepare(self.step)
+        if self.algorithm.slowing:
+            steps = self.run.config.steps
+            self.population.slow_down(min((steps - self.step) / (self.algorithm.slowing * steps), 1.0))
         self._info = self.population.step(self._draw)
         self.step += 1
 

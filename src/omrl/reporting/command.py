@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from omrl.algorithms import check_trusted
@@ -14,6 +14,7 @@ from omrl.reporting.build import build
 from omrl.reporting.gather import check_colour, gather
 from omrl.runs.config import CONFIG
 from omrl.storage import folders
+from omrl.storage.files import as_path
 
 
 def report(
@@ -23,10 +24,11 @@ def report(
     trust: str | Collection[str] = (),
 ) -> Path:
     """Step 5 from Python: takes what the command takes, returns the path of the page."""
-    given = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    several = runs if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
+    given = [as_path(run, "A run") for run in several]
     if not given:
         raise OmrlError("A report needs at least one run.")
-    target = Path(out)
+    target = as_path(out, "A report")
     trust = (trust,) if isinstance(trust, str) else trust
     facts_of = gather(given)
     for facts in facts_of:

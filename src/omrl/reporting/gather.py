@@ -19,6 +19,7 @@ from omrl.families import Task, get_family
 from omrl.runs.config import RunConfig
 from omrl.runs.records import Curve, LoggedScores, Scores, Summary
 from omrl.runs.run import Run
+from omrl.storage import folders
 from omrl.words import quantity
 
 Array = np.ndarray[Any, Any]
@@ -80,23 +81,23 @@ class RunFacts:
         return str(self.config.family or "own logs")
 
 
-def gather(folders: Sequence[Path]) -> list[RunFacts]:
+def gather(runs: Sequence[Path]) -> list[RunFacts]:
     """The facts of every run, in the order given."""
-    names = _names(folders)
+    names = _names(runs)
     opened: dict[tuple[Any, ...], MetaDataset | OmrlError] = {}
     return [_read(index, name, Run.open(folder), opened) for index, (name, folder) in enumerate(names)]
 
 
-def _names(folders: Sequence[Path]) -> list[tuple[str, Path]]:
+def _names(runs: Sequence[Path]) -> list[tuple[str, Path]]:
     """The shortest ends of the paths that tell the runs apart."""
-    paths = [folder.resolve() for folder in folders]
+    paths = [folders.place(folder) for folder in runs]
     for path in paths:
         if paths.count(path) > 1:
             raise OmrlError(f"{path} is given twice.")
     depth = 1
     while len({path.parts[-depth:] for path in paths}) < len(paths):
         depth += 1
-    return [(str(Path(*path.parts[-depth:])), folder) for path, folder in zip(paths, folders, strict=True)]
+    return [(str(Path(*path.parts[-depth:])), folder) for path, folder in zip(paths, runs, strict=True)]
 
 
 def _read(index: int, name: str, run: Run, opened: dict[tuple[Any, ...], MetaDataset | OmrlError]) -> RunFacts:

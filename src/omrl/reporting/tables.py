@@ -18,7 +18,7 @@ from omrl.evaluation import stats
 from omrl.reporting.gather import RunFacts, best_return, short
 from omrl.reporting.probe import Probe
 from omrl.runs.records import Array, LoggedScores
-from omrl.storage.files import harmless, write_rows
+from omrl.storage.files import harmless, write_rows, write_text
 
 NONE = "–"
 # Metrics of logged.csv and what they are called: those of a log, and those of a run.
@@ -39,18 +39,21 @@ class Table:
     """Columns of words, which are set to the left; the others are numbers."""
     marked: tuple[int, ...] = ()
     """Rows that are set off."""
+    note: str = ""
+    """What the numbers rest on, in one line under the table."""
 
     def write(self, folder: Path) -> None:
         """Both files."""
         write_rows(
             folder / f"{self.name}.csv", [[harmless(cell) for cell in row] for row in (self.columns, *self.rows)]
         )
-        (folder / f"{self.name}.md").write_text(self.markdown())
+        write_text(folder / f"{self.name}.md", self.markdown())
 
     def markdown(self) -> str:
         """The table for other pages."""
         lines = [self.columns, ["---" if i in self.words else "---:" for i in range(len(self.columns))], *self.rows]
-        return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
+        text = "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
+        return f"{text}\n{_markdown(self.note)}\n" if self.note else text
 
     def html(self) -> str:
         """The table for the page."""
@@ -70,7 +73,8 @@ class Table:
             attributes = "" if run is None else f' data-run="{run}"'
             attributes += ' class="marked"' if at in self.marked else ""
             body.append(f"<tr{attributes}>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>")
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{note}"
 
 
 def _markdown(text: str) -> str:
@@ -247,8 +251,9 @@ def data_levels(dataset: MetaDataset, name: str) -> Table:
 
 def config(runs: Sequence[RunFacts]) -> Table:
     """Every setting of every run; those that differ come first and are set off."""
-    flat = [_flat(asdict(facts.config)) for facts in runs]
-    return _compared("config", "setting", runs, flat)
+    # The report names the tasks of the data elsewhere; a hundred names in a cell would hide the rest.
+    settings = [asdict(facts.config) for facts in runs]
+    return _compared("config", "setting", runs, [_flat({**one, "tasks": {}}) for one in settings])
 
 
 def versions(runs: Sequence[RunFacts]) -> Table:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Any
 
 import numpy as np
 
 from omrl.errors import OmrlError
+from omrl.words import shortened
 
 Array = np.ndarray[Any, Any]
 
@@ -22,11 +24,12 @@ class Belief:
     def __init__(self, window: int | None = None, forget: float | None = None) -> None:
         if window is not None and forget is not None:
             raise OmrlError("Give window or forget, not both: either decides how old rows leave.")
-        if window is not None and (not isinstance(window, int | np.integer) or window < 1):
-            raise OmrlError(f"window must be at least 1 row, not {window!r}.")
-        if forget is not None and (not isinstance(forget, int | float | np.floating) or not 0 < forget <= 1):
-            raise OmrlError(f"forget must lie above 0 and be at most 1, not {forget!r}.")
-        self._recent: deque[Array] | None = None if window is None else deque(maxlen=window)
+        if window is not None and (not _is(window, int, np.integer) or window < 1):
+            raise OmrlError(f"window must be at least 1 row, not {shortened(window)}.")
+        if forget is not None and (not _is(forget, int, float, np.floating) or not 0 < forget <= 1):
+            raise OmrlError(f"forget must lie above 0 and be at most 1, not {shortened(forget)}.")
+        # No deque can be told more than that, nor holds as much.
+        self._recent: deque[Array] | None = None if window is None else deque(maxlen=min(int(window), sys.maxsize))
         self._fade = 1.0 if forget is None else forget
         self._sums: Array | None = None
 
@@ -48,3 +51,8 @@ class Belief:
         assert self._sums is not None
         total, weight = self._sums
         return np.asarray(total / weight, dtype=np.float32)
+
+
+def _is(value: object, *kinds: type) -> bool:
+    """Whether it is a number of these kinds; a truth value is an int to Python alone, a span of time to numpy."""
+    return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)

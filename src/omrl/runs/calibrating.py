@@ -5,7 +5,7 @@ omrl calibrate runs/focal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from omrl.runs.calibration import (
     BEGINNINGS,
     CALIBRATION,
     FINEST,
-    PARTS,
+    LOOKS,
     Calibration,
     Clone,
     Home,
@@ -29,6 +29,7 @@ from omrl.runs.calibration import (
     Settled,
     States,
     Usual,
+    fit_going,
     fit_home,
     fit_usual,
     judge,
@@ -43,7 +44,7 @@ Array = np.ndarray[Any, Any]
 
 # Contexts have this many rows, as far as tasks have them; of more rows the newest are judged.
 SIZES = tuple(2**power for power in range(9))
-# Honest contexts of each size, rows of a task, rows that the linear model is made from, and parts that tasks are held
+# Honest contexts of each size, rows of a task, rows that how tasks go on is fitted to, and parts that tasks are held
 # out in.
 CONTEXTS, TASK_ROWS, MODEL_ROWS, FOLDS = 1000, 1024, 10_000, 10
 # Observations that others are compared with.
@@ -52,9 +53,9 @@ STATES = 2_000
 FEWEST_TASKS, FEWEST_BEGINNINGS = 4, 100
 
 
-def calibrate(run: str | Path, data: str | Path | None = None) -> Path:
+def calibrate(run: str | Path, data: str | Path | None = None, trust: str | Collection[str] = ()) -> Path:
     """Write a run's calibration from its training tasks, which `data` has if they moved, and return its path."""
-    model = load(run).ready()
+    model = load(run, trust).ready()
     with folders.only_writer(Path(run), ".calibration.lock"):
         calibration_of(model, model.run.dataset(None if data is None else Path(data))).save(Path(run))
     return Path(run) / CALIBRATION
@@ -85,6 +86,14 @@ def calibration_of(model: Model, data: MetaDataset) -> Calibration:
             f"The training tasks have too few rows to tell what is strange; {FEWEST_TASKS} need two or more."
         )
     blocks |= {(size, "episode"): _beginnings(rng, lengths, begins, size) for size in SIZES if blocks[size, "anywhere"]}
+    going = fit_going(some, model.obs_dim)
+    without = [going(np.flatnonzero(folds != k).tolist()) for k in range(folds.max() + 1)]
+    surprises = {}
+    for (size, beginning), own in blocks.items():
+        for k, reference in enumerate(without):
+            held = [place for place in own if folds[place[0]] == k]
+            cut = [tasks[t][start : start + size] for t, start in held]
+            surprises[size, beginning, k] = reference.surprise(np.stack(cut), model.obs_dim) if cut else None
     homes: dict[int, Home] = {}
     usual: dict[Key, Usual] = {}
     honest: dict[Key, Honest] = {}
@@ -93,12 +102,9 @@ def calibration_of(model: Model, data: MetaDataset) -> Calibration:
     chosen = data.manifest.discrete_actions is not None
     for seed in range(model.run.config.seeds):
         z = np.stack([model.infer(task, seed) for task in rows])
-        homes[seed] = fit_home(some, z, model.obs_dim)
+        homes[seed] = fit_home(z)
         clones[seed] = _clone(model, [r["actions"][k] for r, k in zip(rows, kept, strict=True)], some, z, chosen)
-        without = []
-        for k in range(folds.max() + 1):
-            others = np.flatnonzero(folds != k)
-            without.append(fit_home([some[t] for t in others], z[others], model.obs_dim))
+        elsewhere = [fit_home(z[folds != k]) for k in range(folds.max() + 1)]
         for size in sorted({size for size, _ in blocks}):
             drawn = {beginning: blocks[size, beginning] for beginning in BEGINNINGS if blocks.get((size, beginning))}
             contexts = {
@@ -112,13 +118,12 @@ def calibration_of(model: Model, data: MetaDataset) -> Calibration:
                 inferred, of = model.infer(logged, seed), folds[[t for t, _ in own]]
                 for beside in contexts if beginning == "anywhere" else (beginning,):
                     others = folds[[t for t, _ in drawn[beside]]]
-                    found = np.zeros((len(own), len(PARTS)))
-                    for k, home in enumerate(without):
-                        held = of == k
-                        if held.any():
-                            reference = fit_usual(contexts[beside][others != k])
-                            numbers = look(home, reference, contexts[beginning][held], inferred[held], model.obs_dim)
-                            found[held] = numbers
+                    found = np.zeros((len(own), len(LOOKS) + 2 * (1 + model.obs_dim)))
+                    for k, home in enumerate(elsewhere):
+                        held, surprise = of == k, surprises[size, beginning, k]
+                        if surprise is not None:
+                            there = fit_usual(contexts[beside][others != k])
+                            found[held] = look(home, there, contexts[beginning][held], inferred[held], surprise)
                     seen[beginning, beside] = found
             for beginning, own_contexts in contexts.items():
                 usual[seed, size, beginning] = fit_usual(own_contexts)
@@ -134,7 +139,7 @@ def calibration_of(model: Model, data: MetaDataset) -> Calibration:
             if best:
                 settled[seed, size] = Settled(np.sort(best))
     states = _states([task[:, : model.obs_dim] for task in some], folds)
-    return Calibration(model.step, units, homes, usual, honest, settled, states, clones)
+    return Calibration(model.step, units, homes, going(range(len(tasks))), usual, honest, settled, states, clones)
 
 
 def _blocks(rng: np.random.Generator, lengths: Sequence[int], size: int) -> list[tuple[int, int]]:
@@ -186,4 +191,4 @@ def _clone(model: Model, actions: Sequence[Array], rows: Sequence[Array], z: Arr
 
 def run(args: Calibrate) -> None:
     """The command."""
-    print(calibrate(args.run, args.data))
+    print(calibrate(args.run, args.data, args.trust))

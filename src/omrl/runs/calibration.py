@@ -1,30 +1,31 @@
 """How far a context is from home: a score that says how many honest contexts look worse.
 
 Five things are looked at: how far z is from the nearest training task's, in units of their spread; level and spread of
-each column; and how well a small linear model, whose slopes depend on z, predicts rewards and next states. Each is put
-in units of what is usual among honest contexts, those of training tasks that the reference was made without, and the
-largest counts. `omrl calibrate` makes it: `calibrating.py`.
+each column; and how far rewards and next states are from what all training tasks share, and from what any task like
+them could do. Each is put in units of what is usual among honest contexts, those of training tasks that the reference
+was made without, and the largest counts. `omrl calibrate` makes it: `calibrating.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+import torch
 
 from omrl.errors import OmrlError
-from omrl.learning.regression import Features
-from omrl.storage.files import write_tensors
+from omrl.learning.regression import Features, fit
+from omrl.runs.checkpoints import load_checkpoint, save_checkpoint
 
 Array = np.ndarray[Any, Any]
 
 CALIBRATION = "calibration.safetensors"
-# What is looked at, in words for warnings.
-PARTS = ("embedding", "level of a column", "spread of a column", "rewards", "next observations")
+AGAIN = "run omrl calibrate again"
+# What is looked at before rewards and next observations.
+LOOKS = ("embedding", "level of a column", "spread of a column")
 # Where honest contexts begin.
 BEGINNINGS = ("anywhere", "episode")
 # Numbers below this, in units of the training data, are rounding.
@@ -39,10 +40,30 @@ class Home:
     """[tasks, l]"""
     spread: Array
     """[l]"""
-    slopes: Array
-    """Of the linear model [(1 + l) (S + A + 1), 1 + S]."""
-    errors: Array
-    """Its usual errors [1 + S]."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """How tasks go on: a reward and a change of observations are f(s, a) + g(s, a) + noise, where tasks share f."""
+
+    frequencies: Array
+    phases: Array
+    weights: Array
+    """Of f [D, 1 + S]."""
+    own: Array
+    """How small g is: its ridge [1 + S]."""
+    noise: Array
+    """[1 + S]"""
+
+    def surprise(self, contexts: Array, obs_dim: int) -> Array:
+        """Of contexts [N, C, columns]: how far each number is from f, and how unlikely whatever g is [N, 2 (1 + S)]."""
+        phi = Features(self.frequencies, self.phases)(contexts[..., : -1 - obs_dim])
+        wrong = (_outcome(contexts, obs_dim) - phi @ self.weights) / self.noise
+        alike, whatever = phi @ phi.swapaxes(-1, -2), np.empty_like(wrong)
+        for own in np.unique(self.own):
+            here = self.own == own
+            whatever[..., here] = np.linalg.solve(np.eye(alike.shape[-1]) + alike / own, wrong[..., here])
+        return np.log(np.concatenate([(wrong * part).mean(1) for part in (wrong, whatever)], -1) + FINEST)
 
 
 @dataclass(frozen=True)
@@ -55,20 +76,20 @@ class Usual:
 
 @dataclass(frozen=True)
 class Honest:
-    """What the five numbers are in honest contexts of one size."""
+    """What the numbers are in honest contexts of one size."""
 
     centre: Array
-    """Their medians [5]."""
+    """Their medians [numbers]."""
     scale: Array
-    """From the medians to where one in twenty is larger [5]."""
+    """From the medians to where one in twenty is larger [numbers]."""
     worst: Array
-    """The largest of the five of each honest context, in these units, in ascending order."""
+    """The largest of each honest context, in these units, in ascending order."""
 
     def score(self, found: Array) -> tuple[float, str]:
         """The share of honest contexts that look worse, and what is strangest."""
         units = (found - self.centre) / self.scale
         worse = len(self.worst) - np.searchsorted(self.worst, units.max())
-        return float((1 + worse) / (1 + len(self.worst))), PARTS[int(units.argmax())]
+        return float((1 + worse) / (1 + len(self.worst))), _part(int(units.argmax()), len(units))
 
 
 @dataclass(frozen=True)
@@ -82,14 +103,17 @@ class Settled:
         return float((1 + np.searchsorted(self.scores, larger)) / (1 + len(self.scores)))
 
 
-def fit_home(rows: Sequence[Array], embeddings: Array, obs_dim: int) -> Home:
-    """From each task's rows [N, columns] in units of the training data, and z of the tasks."""
-    design = np.concatenate([_design(task, z, obs_dim) for task, z in zip(rows, embeddings, strict=True)])
-    wanted = np.concatenate([_outcome(task, obs_dim) for task in rows])
-    ridge = FINEST * len(design) * np.eye(design.shape[1])
-    slopes = np.linalg.solve(design.T @ design + ridge, design.T @ wanted)
-    errors = np.maximum(np.sqrt(np.square(design @ slopes - wanted).mean(0)), FINEST)
-    return Home(embeddings, np.maximum(embeddings.std(0), FINEST), slopes, errors)
+def fit_home(embeddings: Array) -> Home:
+    """From z of the tasks."""
+    return Home(embeddings, np.maximum(embeddings.std(0), FINEST))
+
+
+def fit_going(rows: Sequence[Array], obs_dim: int) -> Callable[[Sequence[int]], Going]:
+    """From each task's rows [N, columns] in units of the training data; f by the rows of some tasks."""
+    fitted = fit([task[:, : -1 - obs_dim] for task in rows], [_outcome(task, obs_dim) for task in rows], seed=0)
+    own, noise = (np.array([getattr(one, name) for one in fitted.chosen]) for name in ("own", "noise"))
+    features = (fitted.features.frequencies, fitted.features.phases)
+    return lambda tasks: Going(*features, fitted.shared(tasks), own, np.maximum(noise, FINEST))
 
 
 def fit_usual(contexts: Array) -> Usual:
@@ -98,20 +122,17 @@ def fit_usual(contexts: Array) -> Usual:
     return Usual(*(np.stack([part.mean(0), np.maximum(part.std(0), FINEST)]) for part in (level, spread)))
 
 
-def look(home: Home, usual: Usual, contexts: Array, z: Array, obs_dim: int) -> Array:
-    """The five numbers [N, 5] of contexts [N, C, columns] whose tasks were inferred to be z [N, l]."""
+def look(home: Home, usual: Usual, contexts: Array, z: Array, surprise: Array) -> Array:
+    """The numbers of contexts [N, C, columns] whose tasks were inferred to be z [N, l]: the last are the surprises."""
     apart = (z[:, None] - home.embeddings) / home.spread
-    found = [np.sqrt(np.square(apart).mean(-1)).min(-1)]
+    found = [np.log(np.sqrt(np.square(apart).mean(-1)).min(-1) + FINEST)]
     for part, (mean, std) in zip(_columns(contexts), (usual.level, usual.spread), strict=True):
         found.append(np.abs((part - mean) / std).max(-1))
-    design = np.stack([_design(rows, one, obs_dim) for rows, one in zip(contexts, z, strict=True)])
-    wrong = np.stack([_outcome(rows, obs_dim) for rows in contexts]) - design @ home.slopes
-    surprise = np.log(np.square(wrong / home.errors).mean(1) + FINEST)  # [N, 1 + S]
-    return np.stack([np.log(found[0] + FINEST), *found[1:], surprise[:, 0], surprise[:, 1:].max(-1)], axis=-1)
+    return np.concatenate([np.stack(found, axis=-1), surprise], -1)
 
 
 def judge(found: Array) -> Honest:
-    """From the five numbers [N, 5] of honest contexts."""
+    """From the numbers [N, numbers] of honest contexts."""
     centre = np.median(found, axis=0)
     scale = np.maximum(np.quantile(found, 0.95, axis=0) - centre, FINEST)
     return Honest(centre, scale, np.sort(((found - centre) / scale).max(-1)))
@@ -122,16 +143,17 @@ def _columns(contexts: Array) -> tuple[Array, Array]:
     return contexts.mean(1), np.log(contexts.std(1) + FINEST)
 
 
-def _design(rows: Array, z: Array, obs_dim: int) -> Array:
-    """What the linear model sees of rows [N, columns]: observations, actions and a one, each times one and z."""
-    known = np.concatenate([rows[:, : -1 - obs_dim], np.ones((len(rows), 1))], -1)
-    return np.asarray(known[:, :, None] * np.append(1.0, z)).reshape(len(rows), -1)
-
-
 def _outcome(rows: Array, obs_dim: int) -> Array:
-    """What it predicts: the reward, and how observations change."""
-    reward, after = rows[:, -1 - obs_dim : -obs_dim], rows[:, -obs_dim:]
-    return np.concatenate([reward, after - rows[:, :obs_dim]], -1)
+    """What is to be expected of rows [..., columns]: the reward, and how observations change."""
+    reward, after = rows[..., -1 - obs_dim : -obs_dim], rows[..., -obs_dim:]
+    return np.concatenate([reward, after - rows[..., :obs_dim]], -1)
+
+
+def _part(number: int, numbers: int) -> str:
+    """What one of the numbers is about, in words for warnings."""
+    if number < len(LOOKS):
+        return LOOKS[number]
+    return "next observations" if (number - len(LOOKS)) % ((numbers - len(LOOKS)) // 2) else "rewards"
 
 
 @dataclass(frozen=True)
@@ -188,6 +210,7 @@ class Calibration:
         step: int,
         units: Array,
         homes: Mapping[int, Home],
+        going: Going,
         usual: Mapping[Key, Usual],
         honest: Mapping[Key, Honest],
         settled: Mapping[tuple[int, int], Settled],
@@ -195,7 +218,7 @@ class Calibration:
         clones: Mapping[int, Clone],
     ) -> None:
         self.step, self.units = step, units
-        self.homes, self.usual, self.honest = homes, usual, honest
+        self.homes, self.going, self.usual, self.honest = homes, going, usual, honest
         self.settled, self.states, self.clones = settled, states, clones
         self.sizes = sorted({size for _, size, _ in honest})
 
@@ -218,11 +241,11 @@ class Calibration:
         """Share of honest contexts that look worse than these rows, whose task is z [l], and what is strangest."""
         contexts = self.in_units(rows)[None]
         obs_dim, size = rows["observations"].shape[-1], contexts.shape[1]
-        found = []
+        surprise, found = self.going.surprise(contexts, obs_dim), []
         for beginning in BEGINNINGS:
             key = (seed, size, beginning)
             if key in self.honest:
-                numbers = look(self.homes[seed], self.usual[key], contexts, z[None], obs_dim)[0]
+                numbers = look(self.homes[seed], self.usual[key], contexts, z[None], surprise)[0]
                 found.append(self.honest[key].score(numbers))
         score, part = max(found)
         return self.settled[seed, size].score(score), part
@@ -242,7 +265,9 @@ class Calibration:
 
     def save(self, folder: Path) -> None:
         """Into a run's folder."""
-        arrays = {"units": self.units, **{f"states.{name}": value for name, value in asdict(self.states).items()}}
+        arrays = {"units": self.units}
+        for place, shared in (("states", self.states), ("going", self.going)):
+            arrays |= {f"{place}.{name}": value for name, value in asdict(shared).items()}
         parts: list[tuple[str, Home | Clone | Usual | Honest | Settled]] = [
             *((f"{seed}.home", home) for seed, home in self.homes.items()),
             *((f"{seed}.clone", clone) for seed, clone in self.clones.items()),
@@ -252,7 +277,8 @@ class Calibration:
         ]
         for place, part in parts:
             arrays |= {f"{place}.{name}": value for name, value in asdict(part).items()}
-        write_tensors(folder / CALIBRATION, arrays, {"step": str(self.step)})
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in arrays.items()}
+        save_checkpoint(folder / CALIBRATION, tensors, {"step": self.step})
 
     @classmethod
     def open(cls, folder: Path) -> Calibration | None:
@@ -260,15 +286,14 @@ class Calibration:
         path = folder / CALIBRATION
         if not path.is_file():
             return None
+        tensors, notes = load_checkpoint(path, f"; {AGAIN}")
         try:
-            with safe_open(path, framework="numpy") as file:
-                step = int(file.metadata()["step"])
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             parts: dict[tuple[str, ...], dict[str, Array]] = {}
-            for name, value in arrays.items():
-                *key, last = name.split(".")
-                parts.setdefault(tuple(key), {})[last] = value
+            for name, value in tensors.items():
+                *place, last = name.split(".")
+                parts.setdefault(tuple(place), {})[last] = value.numpy()
             units, states = parts.pop(())["units"], States(**parts.pop(("states",)))
+            going = Going(**parts.pop(("going",)))
             by_kind: dict[str, dict[tuple[str, ...], dict[str, Array]]] = {}
             for key, values in parts.items():
                 by_kind.setdefault(key[1], {})[key] = values
@@ -277,11 +302,11 @@ class Calibration:
             usual = {(int(k[0]), int(k[2]), k[3]): Usual(**values) for k, values in by_kind["usual"].items()}
             settled = {(int(k[0]), int(k[2])): Settled(**values) for k, values in by_kind["settled"].items()}
             honest = {(int(k[0]), int(k[2]), k[3]): Honest(**values) for k, values in by_kind["honest"].items()}
-        except Exception as error:  # safetensors raises its own kinds
+        except Exception as error:  # there are many ways to lack something
             raise _damaged(path, error) from error
-        return cls(step, units, homes, usual, honest, settled, states, clones)
+        return cls(notes["step"], units, homes, going, usual, honest, settled, states, clones)
 
 
 def _damaged(path: Path, error: Exception) -> OmrlError:
     what = " ".join(str(error).split())[:200]
-    return OmrlError(f"{path} is damaged or of an earlier omrl ({what}): run omrl calibrate again.")
+    return OmrlError(f"{path} is damaged or of an earlier omrl ({what}): {AGAIN}.")

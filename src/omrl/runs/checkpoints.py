@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from omrl.storage.files import write_tensors
 CHECKSUM = "sha256"
 # One key for all: safetensors writes several in any order, and equal checkpoints are to be equal files.
 NOTES = "checkpoint"
+# No step of anything is beyond it: as many digits as a double has.
+LARGEST_COUNT = 10**15
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, int]) -> None:
@@ -28,33 +32,38 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[st
 
 
 def load_checkpoint(path: Path, hint: str = "") -> tuple[dict[str, Tensor], dict[str, int]]:
-    """Tensors and numbers as they were saved; those of an older omrl have no checksum and open as ever."""
+    """Tensors and numbers as they were saved; those of an older omrl have no checksum, which is said."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        said = json.loads(metadata[NOTES]) if NOTES in metadata else {"step": metadata["step"], CHECKSUM: None}
-        wanted = said.pop(CHECKSUM)
+        checked = NOTES in metadata
+        said = json.loads(metadata[NOTES]) if checked else {"step": metadata["step"]}
+        wanted = said.pop(CHECKSUM) if checked else None
         notes = {name: int(value) for name, value in said.items()}
         found = _checksum({name: value.numpy() for name, value in tensors.items()}, notes)
-        _ = notes["step"]
+        if "step" not in notes or not all(0 <= value < LARGEST_COUNT for value in notes.values()):
+            raise ValueError("its steps are no counts")
     except Exception as error:  # safetensors raises its own kinds
         what = "damaged" if path.is_file() else "missing"
         raise OmrlError(f"{path} is {what} ({error}){hint}.") from error
-    if wanted not in (None, found):
+    if not checked:
+        _note_unchecked(path)
+    elif wanted != found:
         raise OmrlError(f"{path} is damaged: its content does not match its checksum{hint}.")
     return tensors, notes
+
+
+@cache
+def _note_unchecked(path: Path) -> None:
+    """Once for each file."""
+    print(f"note: {path} has no checksum, as an older omrl wrote it: damage in it is not noticed.", file=sys.stderr)
 
 
 def check_fits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path, hint: str = "") -> None:
     """Refuse tensors that are not like those wanted, in name, type and shape: the settings beside them are others."""
     for name, like in wanted.items():
-        if name not in tensors:
-            raise OmrlError(f"{path} has no {name}, which is needed{hint}.")
-        found = tensors[name]
-        if (found.shape, found.dtype) != (like.shape, like.dtype):
-            is_, should = (f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in (found, like))
-            raise OmrlError(f"{path} does not fit its settings: {name} is {is_} and should be {should}{hint}.")
+        check_shape(tensors, name, like.shape, like.dtype, path, hint)
     generator = torch.Generator()
     drawn = tensors.get("generator")
     if drawn is not None and drawn.shape == generator.get_state().shape:
@@ -62,6 +71,19 @@ def check_fits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path
             generator.set_state(drawn)
         except RuntimeError as error:  # torch looks at what is in it
             raise OmrlError(f"{path} has random numbers that cannot be gone on with ({error}){hint}.") from error
+
+
+def check_shape(
+    tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype, path: Path, hint: str = ""
+) -> None:
+    """Refuse a tensor that has another shape or type, or is not there; the one wanted need not exist."""
+    if name not in tensors:
+        raise OmrlError(f"{path} has no {name}, which is needed{hint}.")
+    found = tensors[name]
+    if (found.shape, found.dtype) != (shape, dtype):
+        both = ((found.dtype, found.shape), (dtype, shape))
+        is_, should = (f"{str(kind).removeprefix('torch.')} {list(size)}" for kind, size in both)
+        raise OmrlError(f"{path} does not fit its settings: {name} is {is_} and should be {should}{hint}.")
 
 
 def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], notes: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from omrl.data.manifest import Manifest
 from omrl.errors import OmrlError
+from omrl.runs.names import is_number, objects
 
 # Together: a policy has a number for each of them, and its critics a value.
 MOST = 64
@@ -37,10 +38,10 @@ def in_units(choices: Sequence[Choice], low: Sequence[float], high: Sequence[flo
     """All that an action can be, each number in [-1, 1], one action after the other."""
     together = int(np.prod([len(one["values"]) for one in choices]))
     if together > MOST:
-        raise OmrlError(
-            f"Actions have {together:,} choices together, and {MOST} at most are learnt; if numbers between them make "
-            "sense, import the logs with --action-kind continuous."
-        )
+        remedy = "if numbers between them make sense, import the logs with --action-kind continuous"
+        if any(one["labels"] is not None for one in choices):
+            remedy = "give words that mean the same one name, or import the logs with fewer --actions"
+        raise OmrlError(f"Actions have {together:,} choices together, and {MOST} at most are learnt; {remedy}.")
     numbers = np.array(list(product(*(one["values"] for one in choices))), np.float32)
     lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
     return tuple(((numbers - lowest) * (2 / (highest - lowest)) - 1).ravel().tolist())
@@ -60,18 +61,25 @@ def as_logged(actions: NDArray[np.floating], choices: Sequence[Choice]) -> NDArr
 
 def as_numbers(values: object, what: str, choices: Sequence[Choice]) -> NDArray[np.float32]:
     """Numbers [..., A] of choices as they were logged; another value is an error."""
-    given = np.array(values, dtype=object)
+    given = objects(values, what)
     if given.ndim == 0 or given.shape[-1] != len(choices):
         raise OmrlError(f"{what} must have shape [..., {len(choices)}], not {list(given.shape)}.")
     numbers = np.empty(given.shape, np.float32)
     for place, one in enumerate(choices):
-        known: dict[str | float, float] = dict(zip(one["labels"] or (), one["values"], strict=False))
+        known: dict[str | float | None, float] = dict(zip(one["labels"] or (), one["values"], strict=False))
         known |= {float(np.float32(value)): value for value in one["values"]}
         for row in np.ndindex(given.shape[:-1]):
             value = given[(*row, place)]
             try:
-                numbers[(*row, place)] = known[value if isinstance(value, str) else float(np.float32(value))]
-            except (KeyError, TypeError, ValueError) as error:
+                numbers[(*row, place)] = known[_key(value)]
+            except (KeyError, OverflowError) as error:
                 shown = ", ".join(map(str, one["labels"] or [f"{v:g}" for v in one["values"]]))
                 raise OmrlError(f"{what} cannot be {value!r}; it is one of {shown}.") from error
     return numbers
+
+
+def _key(value: Any) -> str | float | None:
+    """What a choice is known by; nothing where numpy alone would take it for a number."""
+    if isinstance(value, str):
+        return value
+    return float(np.float32(value)) if is_number(value) else None

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from omrl.errors import OmrlError
 from omrl.runs.choices import Choice
 from omrl.runs.names import Columns
-from omrl.schema import AtLeastOne, Floats, Seed, Size, read, settings
+from omrl.schema import AtLeastOne, Few, Floats, Seed, Several, Size, Words, read, settings
 from omrl.storage.files import read_json
 
 CONFIG = "config.json"
@@ -24,14 +24,14 @@ RENAMED = {"half": "bfloat16", "g_lr": "regulariser_lr", "g_steps": "regulariser
 class OnCPU(TypedDict):
     """How a run computes on a CPU."""
 
-    threads: int
+    threads: Several
     mode: Literal["eager", "compiled"]
 
 
 class Batches(TypedDict):
     """What an update reads: the fields of a BatchSpec."""
 
-    context_sets: int
+    context_sets: Few
     consecutive: bool
     next_actions: bool
     dense_rewards: bool
@@ -83,9 +83,11 @@ class RunConfig:
     batch: Batches | None = None
     """What an update reads: the fields of a BatchSpec."""
     columns: Columns | None = None
-    """What the numbers of observations and actions are called, where the data says it."""
+    """What the numbers of observations and actions are called, and their ranges, where the data says it."""
     choices: list[Choice] | None = None
     """Where actions are choices: what each of their numbers may be."""
+    tasks: Words | None = None
+    """Names of the training tasks; older runs did not keep them."""
     schema: int = SCHEMA
     """Version of these fields."""
 
@@ -93,6 +95,9 @@ class RunConfig:
         for name in ("action_low", "action_high"):
             if len(getattr(self, name)) != self.action_dim:
                 raise OmrlError(f"{name} has {len(getattr(self, name))} numbers, and action_dim is {self.action_dim}.")
+        for dim, (low, high) in enumerate(zip(self.action_low, self.action_high, strict=True)):
+            if low >= high:
+                raise OmrlError(f"action_low {low} is not below action_high {high} in dimension {dim}.")
         if self.columns is not None:
             named = [len(self.columns["observations"]), len(self.columns["actions"])]
             if named != [self.observation_dim, self.action_dim]:
@@ -113,10 +118,12 @@ class RunConfig:
         """What another config says differently, in words; nothing where both are of the same run.
 
         Hyperparameters that one of them does not know have the value of `defaults`. How a CPU computes is no part of
-        what a run is, which may go on elsewhere; nor are names for its hyperparameters and its data's columns.
+        what a run is, which may go on elsewhere; nor are names for its hyperparameters, columns and tasks.
         """
         own, others = (
-            replace(one, cpu=None, preset=None, columns=None, hyperparameters=_plain({**defaults, **values}))
+            replace(
+                one, cpu=None, preset=None, columns=None, tasks=None, hyperparameters=_plain({**defaults, **values})
+            )
             for one, values in ((self, self.hyperparameters), (other, other.hyperparameters))
         )
         return _differences(asdict(own), asdict(others))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Never, Self, SupportsIndex
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from omrl.algorithms import check_trusted, get_algorithm
 from omrl.algorithms.algorithm import Algorithm, MetaConfig
 from omrl.data.arrays import to_unit
 from omrl.errors import OmrlError
-from omrl.learning.engine import Mode, Population
+from omrl.learning.engine import Mode, Population, width_of
 from omrl.learning.sampling import Normalisation
 from omrl.runs.calibration import Calibration
-from omrl.runs.checkpoints import check_fits
+from omrl.runs.checkpoints import check_fits, check_shape
 from omrl.runs.config import CONFIG
 from omrl.runs.names import Transitions
 from omrl.runs.policy import CONTEXT, Policy, read_context
 from omrl.runs.run import Run
+from omrl.storage.files import as_path
 from omrl.words import quantity
 
 # A context is strange where less than this share of honest ones look worse.
@@ -82,8 +83,18 @@ def population_of(
 class Model:
     """A run's learners as they are after its newest checkpoint: what can infer tasks and act, without any data."""
 
-    def __init__(self, run: Run, device: str = "cpu", mode: Mode | None = None, trust: Collection[str] = ()) -> None:
-        """`trust` names what may be imported, where the run's algorithm is not an installed one."""
+    def __init__(
+        self,
+        run: Run,
+        device: str = "cpu",
+        mode: Mode | None = None,
+        trust: Collection[str] = (),
+        untrained: bool = False,
+    ) -> None:
+        """`trust` names what may be imported, where the run's algorithm is not an installed one.
+
+        Without a checkpoint there is nothing to make networks for, of whatever size, unless `untrained` ones are meant.
+        """
         config = run.config
         check_trusted(config.algorithm, trust, run.folder / CONFIG)
         self.run = run
@@ -95,13 +106,17 @@ class Model:
         except OmrlError as error:
             raise OmrlError(f"{run.folder / CONFIG}: {error}") from error
         self.hyperparameters = schema.read(kind.Config, config.hyperparameters, run.folder / CONFIG)
+        found = run.load()
+        if found is None and not untrained:
+            raise OmrlError(f"{run.folder} has no checkpoint yet: train it first.")
+        if found is not None:
+            self._check_size(kind, found[1])
         self.algorithm, self.population = populate(
             kind, self.obs_dim, self.act_dim, self.hyperparameters, config.all_seeds(), device, mode
         )
         # Networks are shared, and hold the parameters of whoever computes: one thread at a time.
         self.lock = threading.Lock()
         self.step = 0
-        found = run.load()
         if found is not None:
             self.step, state = found
             self._check(state)
@@ -109,6 +124,16 @@ class Model:
             self.normalise: Normalisation = Normalisation(
                 *(state[f"normalise.{name}"].to(torch.device(device)) for name in ("mean", "std"))
             )
+
+    def _check_size(self, kind: type[Algorithm[MetaConfig]], state: Mapping[str, torch.Tensor]) -> None:
+        """Whether a checkpoint is of so many networks of this size, before memory is taken for them."""
+        try:
+            with torch.device("meta"):  # shapes without numbers
+                nets = kind.Nets(self.obs_dim, self.act_dim, self.hyperparameters, torch.Generator())
+        except Exception:  # some of one's own cannot be without numbers: they are looked at when they are there
+            return
+        shape = (self.run.config.seeds, width_of(nets))
+        check_shape(state, "params", shape, torch.float32, self.run.newest)
 
     def _check(self, state: Mapping[str, torch.Tensor]) -> None:
         """Whether a checkpoint is one of these networks."""
@@ -183,9 +208,10 @@ class Model:
         a calibrated run finds the context strange. With `fallback="behaviour"` the cloned logger acts at observations
         that are unlike the log.
         """
-        if on_strange not in ("warn", "refuse", "ignore"):
+        # An array is equal to nothing as a whole.
+        if not isinstance(on_strange, str) or on_strange not in ("warn", "refuse", "ignore"):
             raise OmrlError(f"on_strange is warn, refuse or ignore, not {on_strange!r}.")
-        if fallback not in (None, "behaviour"):
+        if fallback is not None and (not isinstance(fallback, str) or fallback != "behaviour"):
             raise OmrlError(f"fallback is None or behaviour, not {fallback!r}.")
         self.ready().params(seed)  # whether it is there
         if fallback is not None:
@@ -193,7 +219,7 @@ class Model:
         rows = self.read(transitions)
         self._check_bounds(rows["actions"], on_strange)
         score = self._score(rows, seed, on_strange)
-        return Policy(self, seed, self.contexts(rows), window, forget, score, fallback)
+        return Policy(self, seed, self.contexts(rows), window, forget, score, fallback, on_strange)
 
     def _check_bounds(self, actions: np.ndarray[Any, Any], on_strange: str) -> None:
         """Say that actions lie outside their bounds, where they do by more than rounding: they are taken as these."""
@@ -220,6 +246,17 @@ class Model:
             warnings.warn(sentence, StrangeContext, stacklevel=3)
         return score
 
+    def __copy__(self) -> Self:
+        """One that shares everything: who looks at a model while it learns gives its copy parameters of its own."""
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
+        raise OmrlError(
+            f"A model is not pickled: send the run's folder, and call omrl.load({str(self.run.folder)!r}) there."
+        )
+
     def read(self, transitions: Transitions) -> dict[str, NDArray[np.float32]]:
         """Checked transitions as arrays."""
         return read_context(transitions, self.obs_dim, self.act_dim, self.run.config.columns, self.run.config.choices)
@@ -227,4 +264,4 @@ class Model:
 
 def load(run: str | Path, trust: str | Collection[str] = ()) -> Model:
     """A trained run, ready to adapt; `trust` names an algorithm as module:Class whose code may run."""
-    return Model(Run.open(Path(run)), trust=(trust,) if isinstance(trust, str) else trust)
+    return Model(Run.open(as_path(run, "A run")), trust=(trust,) if isinstance(trust, str) else trust)

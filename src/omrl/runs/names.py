@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from decimal import Decimal
+from numbers import Real
+from typing import Any, NotRequired
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +13,9 @@ from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError, did_you_mean
 from omrl.words import shortened
+
+# What is one of these, or a list of them, has neither mask nor gradient, and need not be looked through.
+PLAIN = frozenset({float, int, bool, str, bytes, np.float64, np.float32, np.int64, np.bool_, np.str_, np.ndarray})
 
 
 class Column(TypedDict):
@@ -20,6 +25,9 @@ class Column(TypedDict):
     unit: str | None
     category: str | None
     """The word for which this number is 1, where the log had words."""
+    low: NotRequired[float]
+    """The smallest and the largest value of the log; older runs did not keep them."""
+    high: NotRequired[float]
 
 
 class Columns(TypedDict):
@@ -45,7 +53,13 @@ def in_order(values: Values, what: str, columns: Sequence[Column] | None) -> Arr
     if isinstance(given, Mapping):
         return _in_order(given, what, columns)
     if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) for row in given):
-        return np.stack([_in_order(row, what, columns) for row in given])
+        rows = [_in_order(row, what, columns) for row in given]
+        for i, row in enumerate(rows):
+            if row.shape != rows[0].shape:
+                raise OmrlError(
+                    f"The rows of {what} differ in shape: row 0 has {list(rows[0].shape)}, row {i} {list(row.shape)}."
+                )
+        return np.stack(rows)
     numbers: ArrayLike = given
     return numbers
 
@@ -70,8 +84,8 @@ def _in_order(values: Mapping[str, Any], what: str, columns: Sequence[Column] | 
 def _numbers(value: Any, column: Column, words: Sequence[str | None], what: str) -> np.ndarray[Any, Any]:
     """A column's own number or numbers; of a column of words 1 where it is this column's word."""
     if column["category"] is not None:
-        given = np.asarray(value, dtype=object)
-        if wrong := [word for word in given.ravel() if word not in words]:
+        given = objects(value, f"{column['name']} of {what}")
+        if wrong := [word for word in given.ravel() if not isinstance(word, str) or word not in words]:
             raise OmrlError(
                 f"{column['name']} of {what} cannot be {wrong[0]!r}; it is one of {', '.join(map(str, words))}."
             )
@@ -82,14 +96,47 @@ def _numbers(value: Any, column: Column, words: Sequence[str | None], what: str)
 def floats(values: object, what: str) -> NDArray[np.float32]:
     """Numbers in single precision, copied; nothing that would have to be guessed to be one."""
     try:
-        found = np.asarray(values.detach() if hasattr(values, "detach") else values)  # a tensor may have a gradient
+        found = np.asarray(_bare(values, what))
         if found.dtype.kind not in "biufO":
             raise OmrlError(f"{what} must be numbers, not {shortened(values)}.")
+        # As objects numpy would take words and times for numbers, and the real part of a complex one.
+        if found.dtype.kind == "O" and (wrong := [value for value in found.flat if not is_number(value)]):
+            raise OmrlError(f"{what} must be numbers, not {shortened(wrong[0])}.")
         with np.errstate(over="ignore"):  # what is too large for single precision is not finite then
-            array = np.array(found, dtype=np.float32)
+            return np.array(found, dtype=np.float32)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise OmrlError(f"{what} must be numbers, not {shortened(values)} ({error}).") from error
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
-        raise OmrlError(f"{what} has a masked value in row {row}.")
-    return array
+
+
+def objects(values: object, what: str) -> NDArray[np.object_]:
+    """Words and numbers as they were given."""
+    try:
+        return np.array(_bare(values, what), dtype=object)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OmrlError(f"{what} must be rows of the same length, not {shortened(values)} ({error}).") from error
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number; a span of time is a whole number to numpy alone."""
+    return isinstance(value, Real | Decimal | np.bool_) and not isinstance(value, np.timedelta64)
+
+
+def _bare(values: Any, what: str, row: int | None = None) -> Any:
+    """Values without masks and gradients, in lists too: there numpy forgets the former and refuses the latter.
+
+    A masked value is an error that names its row, which is `row` inside of a list.
+    """
+    if type(values) in PLAIN:
+        return values
+    if isinstance(values, np.ma.MaskedArray):
+        masked = np.ma.getmaskarray(values)
+        if masked.any():
+            row = int(np.argwhere(masked)[0][0]) if row is None and masked.ndim else row
+            raise OmrlError(f"{what} has a masked value{'' if row is None else f' in row {row}'}.")
+        return values.data
+    if hasattr(values, "detach"):
+        return np.asarray(values.detach())
+    buffer = isinstance(values, str | bytes | bytearray | memoryview)
+    if buffer or not isinstance(values, Sequence) or PLAIN.issuperset(map(type, values)):
+        return values
+    return [_bare(value, what, i if row is None else row) for i, value in enumerate(values)]

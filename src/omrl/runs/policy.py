@@ -6,7 +6,7 @@ action = policy.act(observation)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Literal, Never, SupportsIndex
 
 import numpy as np
@@ -39,12 +39,13 @@ class Policy:
         forget: float | None = None,
         context_score: float | None = None,
         fallback: Literal["behaviour"] | None = None,
+        on_strange: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> None:
         self.context_score = context_score
         """Share of honest contexts that look worse than what it was adapted to, in a run that is calibrated."""
         self.acted, self.fell_back = 0, 0
         """Observations that it acted at so far, and those of them at which the cloned logger did."""
-        self._seed, self._fallback = seed, fallback
+        self._seed, self._fallback, self._on_strange = seed, fallback, on_strange
         self._trained, self._params = trained, trained.params(seed)
         self._belief = Belief(window, forget)
         if trained.algorithm.has_evidence():
@@ -113,7 +114,9 @@ class Policy:
         """
         if not self._trained.algorithm.has_evidence():
             raise self._all_at_once()
-        self._learn(self._trained.contexts(self._trained.read([(obs, act, rew, next_obs)])))
+        row = self._trained.read([(obs, act, rew, next_obs)])
+        self._trained._check_bounds(row["actions"], self._on_strange)
+        self._learn(self._trained.contexts(row))
 
     def _learn(self, rows: torch.Tensor) -> None:
         with torch.no_grad(), self._trained.lock:
@@ -145,9 +148,7 @@ def read_context(
         if missing:
             raise OmrlError(f"The context has no {missing[0]!r}; it needs {', '.join(CONTEXT)}.")
         given = [transitions[name] for name in CONTEXT]
-    elif isinstance(transitions, Sequence) and all(
-        hasattr(row, "__len__") and len(row) == len(CONTEXT) for row in transitions
-    ):
+    elif isinstance(transitions, Sequence) and all(_is_row(row) for row in transitions):
         given = list(zip(*transitions, strict=True)) or [()] * len(CONTEXT)
     else:
         raise OmrlError("A context is a dict of arrays or a list of (s, a, r, s') tuples.")
@@ -163,6 +164,13 @@ def read_context(
     if len(set(lengths.values())) > 1:
         raise OmrlError(f"The context's arrays differ in length: {lengths}.")
     return arrays
+
+
+def _is_row(row: Sized) -> bool:
+    try:
+        return len(row) == len(CONTEXT)
+    except TypeError:  # a single number has no length, or says so when it is asked
+        return False
 
 
 def checked(values: ArrayLike, name: str, width: int | None, ndim: tuple[int, ...]) -> NDArray[np.float32]:

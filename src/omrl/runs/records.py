@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from omrl.errors import OmrlError
@@ -22,12 +23,17 @@ SCORES = ("seed", "task", "split", "episode", "return")
 LOGGED = ("seed", "task", "split", "metric", "value")
 
 
-class Interval(TypedDict):
+class Spread(TypedDict):
     """A mean and how sure it is; one seed does not tell."""
 
     value: float
     low: float | None
     high: float | None
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Interval(Spread):
+    """These three and nothing else."""
 
 
 TaskReturn = TypedDict("TaskReturn", {"task": str, "return": float})
@@ -72,7 +78,7 @@ class Selected(TypedDict):
 
     word: Literal["better", "worse", "cannot tell"]
     reasons: list[str]
-    gain: Interval
+    gain: Spread
     logger: float
     tasks: int
     context: int

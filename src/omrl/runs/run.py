@@ -56,7 +56,7 @@ from omrl.runs.records import (
 )
 from omrl.schema import conform
 from omrl.storage import folders
-from omrl.storage.files import read_json, replacing, versions, write_json, write_rows
+from omrl.storage.files import harmless, read_json, replacing, versions, write_json, write_rows
 from omrl.words import quantity, shortened
 
 # The two lines of `latest`.
@@ -237,7 +237,8 @@ class Run:
     ) -> None:
         """What a test found: its rows, and what they sum up to."""
         path = self.folder / f"{name}.csv"
-        write_rows(path, [header, *rows])
+        # Tasks are called as their owner likes.
+        write_rows(path, [header, *([harmless(cell) for cell in row] for row in rows)])
         write_json(self.folder / f"{name}.json", {**found, CHECKSUM: _sha256(path)})
 
     def scores_changed(self, name: str = "scores") -> bool:
@@ -261,7 +262,8 @@ class Run:
             rows = csv.writer(file)
             for name, per_seed in values.items():
                 rows.writerows(
-                    (step, transitions, seed, name, f"{value:.6g}") for seed, value in enumerate(per_seed, first)
+                    (step, transitions, seed, harmless(name), f"{value:.6g}")
+                    for seed, value in enumerate(per_seed, first)
                 )
                 self._metrics_there += len(per_seed)
         finite = {

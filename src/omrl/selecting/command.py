@@ -11,6 +11,7 @@ from rich.table import Table
 
 from omrl.commands.select import Select
 from omrl.selecting.choosing import SELECTED, Choice, select
+from omrl.selecting.verdict import LEVEL
 from omrl.words import quantity
 
 
@@ -23,7 +24,8 @@ def run(args: Select) -> None:
     about = found[0].findings
     tasks, rows = quantity(about.tasks, f"{found[0].split} task"), quantity(found[0].context, "row")
     title = f"{tasks}, each known by {rows} of its own log; the logger's return is {about.logger:z.2f}"
-    table = Table("run", "verdict", "return beyond the logger's", "by fitted Q", "far", "action error", title=title)
+    gain = f"return beyond the logger's [{LEVEL:.0%}]"
+    table = Table("run", "verdict", gain, "by fitted Q", "far", "action error", title=title)
     for one in found:
         table.add_row(*_cells(one))
     # A pipe has no width to fit: there, a path stays whole.
@@ -32,6 +34,10 @@ def run(args: Select) -> None:
         for reason in one.verdict.reasons:
             print(f"{one.run}: {reason}")
     print(f"All that was found is in {SELECTED}.json and {SELECTED}.csv of each run.")
+    print(
+        "Not in the table, but there: outside (share of actions outside the logged range), disagreement (how far seeds "
+        "are from one another) and identification (how often a context is nearest to its own task)."
+    )
 
 
 def _cells(one: Choice) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Ground:
         self.worlds = Worlds(log)
         # How the logger acts: what is left is its noise, which nobody who clones it can beat.
         self.noise = np.array([one.noise for one in fit(log.obs, log.act, seed=9).chosen])
-        self.pieces = cut(log, self.judged, np.random.default_rng(0))
+        self.pieces = cut(log, self.judged, np.random.default_rng(0), view.manifest.horizon)
         self.neighbours = [Neighbours(self.place(log.obs[t], log.act[t]), log.episode[t]) for t in self.judged]
 
     def place(self, obs: Array, act: Array) -> Array:

@@ -16,6 +16,8 @@ Word = Literal["better", "worse", "cannot tell"]
 # A policy is not called better that has left the log altogether in more than this share of its steps, or is far from it
 # in more than that one. Both were fixed on three made-up domains and tested on three others: docs/own-logs-results.md.
 LEFT, FAR = 0.01, 0.3
+# Of the intervals.
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def sum_up(signals: Signals) -> Findings:
         seeds=seeds,
         tasks=tasks,
         logger=float(signals.logged.mean()),
-        gain=mean_of_draws(signals.gained).interval(),
-        fitted_q=mean_of_draws(signals.fitted_q).interval(),
+        gain=mean_of_draws(signals.gained).interval(LEVEL),
+        fitted_q=mean_of_draws(signals.fitted_q).interval(LEVEL),
         left=float(signals.left.mean()),
         far=_known(signals.far),
         outside=float(signals.outside.mean()),
@@ -70,8 +72,12 @@ def mean_of_draws(cells: Array) -> stats.Measured:
     scores = cells.mean(0)
     # Of one seed, tasks alone say how far another could be.
     found = stats.mean(scores, new_tasks=True) if len(scores) > 1 else stats.mean(scores.T, new_tasks=False)
-    error = np.sqrt(found.error**2 + cells.mean((1, 2)).var())
-    return stats.Measured(found.value, error, found.freedom)
+    if not np.isfinite(found.error):
+        return found
+    squares = np.array([found.error**2, cells.mean((1, 2)).var(ddof=1)])
+    weight = (squares**2 / (found.freedom, len(cells) - 1)).sum()
+    freedom = squares.sum() ** 2 / weight if weight > 0 else found.freedom
+    return stats.Measured(found.value, np.sqrt(squares.sum()), freedom)
 
 
 def _known(values: Array) -> float | None:
@@ -88,13 +94,16 @@ class Verdict:
 
 
 def judge(found: Findings) -> Verdict:
-    """The word of the worlds; none is called better that another signal speaks against."""
+    """The word of the worlds, unless another signal speaks against it: then nobody can tell."""
     gain, fitted_q = found.gain, found.fitted_q
     if gain.low is None or gain.high is None:
         return Verdict("cannot tell", ("one task and one seed have no interval",))
     if gain.low <= 0 <= gain.high:
         return Verdict("cannot tell", (f"the return beyond the logger's, {gain.text()}, may be of either sign",))
+    opposite = f"fitted-Q evaluation says the opposite, {fitted_q.text()}"
     if gain.high < 0:
+        if fitted_q.low is not None and fitted_q.low > 0:
+            return Verdict("cannot tell", (f"it looks worse, but {opposite}",))
         return Verdict("worse", ())
     against = []
     if found.left > LEFT:
@@ -102,7 +111,7 @@ def judge(found: Findings) -> Verdict:
     if found.far is not None and found.far > FAR:
         against.append(f"{found.far:.0%} of its steps are far from the log, where 5% of the log's own are")
     if fitted_q.high is not None and fitted_q.high < 0:
-        against.append(f"fitted-Q evaluation says the opposite, {fitted_q.text()}")
+        against.append(opposite)
     if against:
         return Verdict("cannot tell", tuple(f"it looks better, but {one}" for one in against))
     return Verdict("better", ())

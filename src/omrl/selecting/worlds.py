@@ -64,12 +64,14 @@ class Relived:
     """[K, T, P, E, H] Whether they had left the log far behind."""
 
 
-def cut(rows: Log, tasks: Sequence[int], rng: np.random.Generator) -> Pieces:
-    """Some episodes of the tasks, long ones in parts."""
+def cut(rows: Log, tasks: Sequence[int], rng: np.random.Generator, horizon: int | None = None) -> Pieces:
+    """Some episodes of the tasks, long ones in parts; of each, the first rows alone that a return is over."""
     parts = []
     for t in tasks:
         starts = np.flatnonzero(np.diff(rows.episode[t], prepend=rows.episode[t][0] - 1))
         ends = np.append(starts[1:], len(rows.episode[t]))
+        if horizon is not None:
+            ends = np.minimum(ends, starts + horizon)
         own = [
             (first, min(first + LONGEST, end))
             for s, end in zip(starts, ends, strict=True)

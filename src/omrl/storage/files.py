@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -22,21 +23,48 @@ from omrl.words import shortened
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; when the block ends well, it takes the place of `path`."""
+    """Yield a new, empty file beside `path`; when the block ends well, it takes the place of `path`."""
     temporary = path.with_name(f".{path.name}.tmp")
+    _make(temporary)
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except FileNotFoundError:
+            raise OmrlError(f"{path} could not be written: another process writes it, or removed its folder.") from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def _make(temporary: Path) -> None:
+    """A file that was not there before: what a kill left goes, and so does a link, whose target is somebody else's."""
+    while True:
+        temporary.unlink(missing_ok=True)
+        try:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+        except FileExistsError:  # of another process, which began at the same moment
+            continue
+        return
+
+
+def as_path(given: object, what: str) -> Path:
+    """The path that somebody gave; what pathlib says of other things does not name them."""
+    if not isinstance(given, str | os.PathLike):
+        raise OmrlError(f"{what} is given by its path, not by {given!r}.")
+    return Path(given)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_json(path: Path, value: Mapping[str, object]) -> None:
     """Write readable JSON atomically."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2) + "\n")
+    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -55,12 +83,21 @@ def read_json_list(path: Path) -> list[dict[str, object]]:
     return value
 
 
-def parse_json(data: str | bytes, parse_constant: Callable[[str], None] | None = None) -> object:
-    """What JSON says; a ValueError where it says nothing that can be written again."""
+def parse_json(data: str | bytes, finite: bool = False) -> object:
+    """What JSON says; a ValueError where it says nothing that can be written again.
+
+    With `finite` NaN and infinities are refused, and numbers that are as good as infinite: JSON knows none.
+    """
     text = data if isinstance(data, str) else data.decode("utf-8")
-    value: object = json.loads(text, parse_constant=parse_constant)
+    value: object = json.loads(text, parse_float=_finite, parse_constant=_finite) if finite else json.loads(text)
     if "\\ud" in text.lower():  # half a character, perhaps, which no file and no terminal can show
         json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
+
+
+def _finite(word: str) -> float:
+    if not math.isfinite(value := float(word)):
+        raise ValueError(f"{word} is not JSON")
     return value
 
 
@@ -73,11 +110,20 @@ def _json(path: Path) -> object:
 
 
 def harmless(cell: object) -> str:
-    """A cell that no spreadsheet takes for a formula: what begins like one is quoted, unless it is plainly a number."""
+    """A cell that no spreadsheet takes for a formula: what begins like one is quoted; `read_rows` takes it back."""
     text = str(cell)
+    return f"'{text}" if _like_a_formula(text.lstrip("'")) else text
+
+
+def _as_it_was(cell: str) -> str:
+    """What `harmless` was given. Names that were written before it are the same: none begins with such a quote."""
+    return cell[1:] if cell.startswith("'") and _like_a_formula(cell.lstrip("'")) else cell
+
+
+def _like_a_formula(text: str) -> bool:
     begins = text.startswith(("=", "+", "-", "@", "\t", "\r"))
-    # With its interval, as tables have it: -1.5 [-2.0, -1.0].
-    return f"'{text}" if begins and not re.fullmatch(r"[-+][\d.,eE%\[\] +-]*", text) else text
+    # Plainly a number, with its interval, as tables have it: -1.5 [-2.0, -1.0].
+    return begins and not re.fullmatch(r"[-+]([\d.,eE%\[\] +-]*|inf|nan)", text)
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
@@ -95,7 +141,8 @@ def read_rows(path: Path, columns: Sequence[str], appended: bool = False) -> lis
     try:
         if not set(columns) <= set(rows.fieldnames or ()):
             raise OmrlError(f"{path} must have the columns {', '.join(columns)}.")
-        return [row for row in rows if None not in row.values() and None not in row]
+        whole = [row for row in rows if None not in row.values() and None not in row]
+        return [{name: _as_it_was(cell) for name, cell in row.items()} for row in whole]
     except csv.Error as error:
         raise OmrlError(f"{path} is not a table ({error}).") from error
 

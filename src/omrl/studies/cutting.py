@@ -31,7 +31,9 @@ from omrl.units.unit import PLAN, Plan, Read, Unit, Work
 BOARD = folders.Kind("progress of a study", PLAN, (PLAN, PROGRESS, PAGE, "logs/*.log"))
 # Bytes of a process that has omrl and torch loaded, and how often the rows of its data lie in memory; measured, see
 # docs/scale.md.
-PROCESS_BYTES, COPIES = 500 * 2**20, 3
+PROCESS_BYTES, COPIES = 650 * 2**20, 3
+# What drawing figures and a page takes besides.
+DRAWING_BYTES = 450 * 2**20
 # Shares of what a study says of the time around a run.
 TEST_SHARE, DRAW_SHARE, DATA_SHARE = 0.2, 1.0, 0.5
 
@@ -73,8 +75,10 @@ class Cut:
         self._tests: dict[str, tuple[Job, dict[str, Any]]] = {}
         self._drawn: dict[str, tuple[Experiment, Sequence[Cell]]] = {}
         self._parts: dict[str, tuple[Job, int, int]] = {}
+        self._makers: dict[Path, str] = {}
+        """The unit that writes a run or a test: rows that say the same in other words have it in common."""
         earlier = Plan.open(places.progress)
-        self._repacked = earlier.repacked
+        self._earlier, self._repacked = earlier.units, earlier.repacked
         self._threads = {unit.name: unit.threads for unit in earlier.units}
         self.units = list(self._cut())
         for unit in [unit for unit in self.units if unit.name in self._repacked]:
@@ -84,7 +88,9 @@ class Cut:
 
     def _write(self) -> None:
         folders.claim(self._places.progress, BOARD)
-        Plan(self.units, self._repacked).write(self._places.progress)
+        # Other experiments may have been run into this folder, and are gone on with later.
+        units = {unit.name: unit for unit in (*self._earlier, *self.units)}
+        Plan(list(units.values()), self._repacked).write(self._places.progress)
 
     # -- the plan ------------------------------------------------------------------------------------------------------
 
@@ -160,7 +166,7 @@ class Cut:
 
     # -- what a unit does ----------------------------------------------------------------------------------------------
 
-    def prepare(self, unit: Unit) -> Work | None:
+    def prepare(self, unit: Unit) -> Work | str | None:
         """What there is to do, now that all is there that it waits for."""
         if unit.kind == "data":
             source = self._sources[unit.name]
@@ -207,7 +213,7 @@ class Cut:
             job, self._data(job.source), self._places.out / "runs", self._means.device, self._bfloat16
         )
 
-    def _train(self, unit: Unit) -> Work | None:
+    def _train(self, unit: Unit) -> Work | str | None:
         job, first, count = self._parts.get(unit.name) or (self._jobs[unit.name], 0, 0)
         args, hyperparameters = self._resolved(job)
         if count:
@@ -215,6 +221,8 @@ class Cut:
             args = replace(args, seed=args.seed + first, seeds=count, out=args.out.with_name(name))
         else:
             self._runs[job] = args.out
+        if (maker := self._makers.setdefault(args.out, unit.name)) != unit.name:
+            return maker
         if running.left_alone(args):
             if self._alone:
                 print(f"{args.out} is trained", flush=True)
@@ -245,14 +253,16 @@ class Cut:
         reads = tuple(Read(part) for part in parts)
         return Work("join", {"parts": parts, "out": str(args.out)}, reads, (str(args.out),), memory=PROCESS_BYTES)
 
-    def _test(self, unit: Unit) -> Work | None:
+    def _test(self, unit: Unit) -> Work | str | None:
         job, options = self._tests[unit.name]
         run, log, read = self._runs[job], self._log(unit), self._read_data(job.source)
         if options.get("context_level") == Run.open(run).config.level:
             options = {**options, "context_level": None}
-        kept, _, options = running.kept_test(run, Run.open(run).step, **options)
+        kept, raw, options = running.kept_test(run, Run.open(run).step, **options)
         if kept is not None:
             return None
+        if (maker := self._makers.setdefault(raw, unit.name)) != unit.name:
+            return maker
         told = {"run": str(run), "device": self._means.device, "trust": list(self._trust(job)), "options": options}
         return Work("test", told, (read,), (str(run), log), log, memory=self._memory([read]))
 
@@ -279,7 +289,7 @@ class Cut:
         }
         # Data before the runs, whose configs name it.
         reads = [*(self._read_data(source) for source in sources)]
-        memory = self._memory(reads)
+        memory = self._memory(reads) + DRAWING_BYTES
         reads += [Read(str(run)) for run in dict.fromkeys(self._runs[job] for job in wanted)]
         return Work("draw", told, tuple(reads), (out, log), log, memory=memory)
 

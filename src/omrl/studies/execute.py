@@ -50,7 +50,8 @@ def execute(args: PaperRun | StudyRun) -> list[Results]:
     """
     study = read_study(args.file)
     study.check_trusted(args.trust)
-    chosen = list(study.experiments.values()) if args.name == ALL else [study.get(args.name)]
+    named = study.experiments if ALL in args.names else dict.fromkeys(args.names)
+    chosen = [study.get(name) for name in named]
     scale = study.scales[args.scale]
     for name in ("seeds", "at_once", "threads"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
@@ -63,9 +64,11 @@ def execute(args: PaperRun | StudyRun) -> list[Results]:
         stored(args.data, args.storage).absolute(),
         args.policies.absolute(),
     )
+    planned = [(one, plan(one, scale, args.seeds)) for one in map(_with_whole_paths, chosen)]
+    if args.storage is not None:
+        places = replace(places, policies=_check_seen(args.policies, planned, args.storage))
     command = "omrl paper run" if args.file is None else f"omrl study run {args.file}"
     options = {"command": command, "trust": list(args.trust)}
-    planned = [(one, plan(one, scale, args.seeds)) for one in map(_with_whole_paths, chosen)]
     folders.claim(places.progress, BOARD)
     with folders.only_writer(places.progress), executor(args.on, args.at_once, args.storage) as doing:
         alone = isinstance(doing, Inline)
@@ -80,7 +83,7 @@ def execute(args: PaperRun | StudyRun) -> list[Results]:
             args.bfloat16,
             alone,
         )
-        title = f"{command.removeprefix('omrl ').removesuffix(' run')} {args.name}, {args.scale} scale"
+        title = f"{command.removeprefix('omrl ').removesuffix(' run')} {' '.join(args.names)}, {args.scale} scale"
         with Board(title, cut.units, places.progress, cut.links, alone).shown() as board:
             ended = run_all(cut.units, cut.prepare, doing, board, cut.split)
     whole = [experiment for experiment in chosen if ended[f"draw {experiment.name}"].status == "done"]
@@ -94,6 +97,15 @@ def _with_whole_paths(experiment: Experiment) -> Experiment:
     """With data of one's own under absolute paths: units are done in other folders than this one."""
     found = (replace(one, path=str(Path(one.path).absolute())) if one.path else one for one in experiment.data)
     return replace(experiment, data=tuple(found))
+
+
+def _check_seen(policies: Path, planned: Sequence[tuple[Experiment, Sequence[Cell]]], storage: Path) -> Path:
+    """Refuse what is read and lies where nodes do not see it; where the policies lie that they do see."""
+    found = storage.absolute() / policies
+    for source in dict.fromkeys(cell.job.source for _, cells in planned for cell in cells):
+        those = [one for one in (found, policies.absolute()) if (one / str(source.family)).is_dir()]
+        stored(Path(source.path) if source.path else (*those, found)[0], storage)
+    return found
 
 
 def draw_unit(

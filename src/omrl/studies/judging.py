@@ -39,8 +39,8 @@ COSTS = ("action_error",)
 # Test tasks are a sample of their family. The other metrics are of training tasks, which are themselves what is asked
 # about, or of no task.
 OF_NEW_TASKS = ("return",)
-# The paper's sentence on all families; "almost all" is all but one.
-ACROSS = "FOCAL outperforms the other methods across almost all domains."
+# What the paper says of all families; "almost all" is all but one.
+ACROSS = "{}, across almost all domains."
 # What stands for |Q| where it is no longer a number: the largest one in single precision.
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -259,14 +259,22 @@ def _zone(metric: str, row: Scored) -> float | None:
     return None if row.way is None else ZONES[metric] * abs(row.way)
 
 
-def across_families(published: Iterable[Results]) -> AcrossFamilies:
-    """The paper's sentence on all families, from the results of their comparisons; what was not run is undecided."""
+def across_families(published: Iterable[Results]) -> list[AcrossFamilies]:
+    """The paper's sentences on all families, from the results of their comparisons; what was not run is undecided."""
     own = {results["experiment"]: results["claims"] for results in published}
-    found = {}
+    found: dict[str, dict[str, str | None]] = {}
     for family in FAMILIES:
-        claims = [claim for claim in own.get(f"comparison-{family}", ()) if claim["whose"] == "paper"]
-        found[family] = together(claim["verdict"] for claim in claims) if claims else None
-    return {"claim": ACROSS, "verdict": almost_all([one or UNDECIDED for one in found.values()]), "families": found}
+        for claim in own.get(f"comparison-{family}", ()):
+            if claim["whose"] == "paper":
+                found.setdefault(claim["claim"], dict.fromkeys(FAMILIES))[family] = claim["verdict"]
+    return [
+        {
+            "claim": ACROSS.format(text.rstrip(".")),
+            "verdict": almost_all([one or UNDECIDED for one in families.values()]),
+            "families": families,
+        }
+        for text, families in found.items()
+    ]
 
 
 # -- how sure verdicts are ---------------------------------------------------------------------------------------------

@@ -65,7 +65,8 @@ def make_data(source: Source, folder: Path, policies: Path | None, device: str) 
     if source.action_std is not None:
         options["action_std"] = source.action_std
     if policies is not None:
-        options |= {"from_policies": True, "policies": policies.parent}
+        # Nothing is learnt: the plan may be for GPUs, and this machine have none.
+        options |= {"from_policies": True, "policies": policies.parent, "device": "cpu"}
     else:
         print(f"There are no policies of {source.family}, so that one agent per task is trained for it.", flush=True)
     assert source.family is not None

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.evaluation.stats import Estimate
+from omrl.evaluation.summaries import context_words
 from omrl.reporting.tables import NONE, Table
 from omrl.studies.definitions import Experiment
 from omrl.studies.judging import Comparison
@@ -33,7 +35,19 @@ def returns(rows: Rows) -> Table:
         numbers = (*counts, what + str(Estimate(**row["mean"])), iqm, normalised)
         lines.append((row["data"], row["row"], row["preset"] or NONE, row["level"], *numbers))
     names = ("data", "row", "preset", "level", "seeds", "updates", "mean return [95 %]", "IQM", "normalised")
-    return Table("returns", names, tuple(lines), words=(0, 1, 2, 3))
+    return Table("returns", names, tuple(lines), words=(0, 1, 2, 3), note=_known_by(rows))
+
+
+def _known_by(rows: Rows) -> str:
+    """Whose rows the tasks were known by, which is the same in most studies."""
+    of_rows: dict[str, list[str]] = {}
+    for row in rows:
+        words = context_words(CONTEXT_ROWS, row["context_level"], row["family"])
+        of_rows.setdefault(words, []).append(f"{row['row']} of {row['data']}")
+    if len(of_rows) == 1:
+        return f"Each task is known by {next(iter(of_rows))}."
+    each = [f"{words} ({', '.join(whose)})" for words, whose in of_rows.items()]
+    return f"Each task is known by {'; by '.join(each)}."
 
 
 def embedding(rows: Rows) -> Table:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import cast
 
 from rich.console import Console
 from rich.table import Table
 
+from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.commands.tune import Tune
 from omrl.errors import OmrlError
+from omrl.evaluation.summaries import context_words
+from omrl.families import FAMILIES
+from omrl.storage import folders
 from omrl.tuning.rows import chosen_rows
-from omrl.tuning.trying import Tried, best_of, keep
+from omrl.tuning.trying import Tried, best_of, keep, kept_row, kept_trials, settings
 from omrl.units.board import Board
 from omrl.units.local import Inline
 from omrl.units.place import executor, given
@@ -27,15 +31,26 @@ def run(args: Tune) -> None:
             raise OmrlError(f"--{name} must be at least {least}, not {getattr(args, name)}.")
     if args.steps < 2**args.rungs:
         raise OmrlError(f"--rungs {args.rungs} halves {args.steps} updates more often than they can be.")
+    kept_trials(args.out)  # that they cannot be kept there is found before the hours
     rows = {f"tune {row.label}": row for row in chosen_rows(args)}
+    digests = {name: settings(args, row) for name, row in rows.items()}
     found: dict[str, list[Tried]] = {}
-    with executor(args.on, args.at_once) as doing:
+    args = replace(args, out=folders.place(args.out))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with folders.only_writer_of(args.out), executor(args.on, args.at_once) as doing:
+        for name, row in rows.items():
+            if kept := kept_row(args.out, row, digests[name]):
+                found[name] = kept
         means = given(doing, args.on, args.at_once, args.threads, args.device)
         units = [Unit(name, "tune", row.label, (), means.threads, means.gpu) for name, row in rows.items()]
         paths = {name: str(getattr(args, name).absolute()) for name in ("data", "out")}
         told = {**asdict(args), **paths, "file": str(args.file), "device": means.device}
 
-        def prepare(unit: Unit) -> Work:
+        def prepare(unit: Unit) -> Work | None:
+            if unit.name in found:
+                if isinstance(doing, Inline):
+                    print(f"{unit.label} is in {args.out}, tried with these settings", flush=True)
+                return None
             return Work("tune", {"args": told, "row": asdict(rows[unit.name])}, (Read(paths["data"]),))
 
         class Keeping(Board):
@@ -43,8 +58,9 @@ def run(args: Tune) -> None:
 
             def told(self, event: Event) -> None:
                 super().told(event)
-                if event.outcome is not None and event.outcome.status == "done":
-                    found[event.unit] = cast(list[Tried], event.outcome.result)
+                if event.outcome is not None and event.outcome.status == "done" and event.unit not in found:
+                    tried = cast(list[Tried], event.outcome.result)
+                    found[event.unit] = [{**one, "settings": digests[event.unit]} for one in tried]
                     keep(args.out, found[event.unit])
 
         with Keeping(f"tune {args.file}", units, alone=isinstance(doing, Inline)).shown() as board:
@@ -60,7 +76,10 @@ def run(args: Tune) -> None:
                 row.label, f"best of {len(found[name])}: {shown(best['trial'])}", "", "", "", "", style="bold"
             )
     Console(width=140).print(table)
-    raise_failures(units, ended)
+    tried = [one for row in found.values() for one in row]
+    for whose in sorted({_known_by(one) for one in tried}):
+        print(f"Scores are of training tasks that were held out, each known by {whose}.")
+    raise_failures(units, ended, "A row of fewer values, or fewer --seeds, takes less.")
 
 
 def shown(trial: Mapping[str, float]) -> str:
@@ -70,3 +89,8 @@ def shown(trial: Mapping[str, float]) -> str:
 
 def _normalised(one: Tried) -> str:
     return "" if one["normalised"] is None else f"{one['normalised']:.3f}"
+
+
+def _known_by(one: Tried) -> str:
+    family = one["family"] if one["family"] in FAMILIES else None
+    return context_words(CONTEXT_ROWS, one["level"] or "mixed", family)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired
 
 import numpy as np
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import MetaConfig
@@ -27,7 +29,7 @@ from omrl.learning.stages import learn_stages
 from omrl.learning.starting import starting_point
 from omrl.runs.joining import OF_LEARNERS
 from omrl.runs.run import Run
-from omrl.schema import changed, read
+from omrl.schema import changed, conform, read
 from omrl.selecting.signals import Ground, look
 from omrl.selecting.verdict import Word, judge, sum_up
 from omrl.storage.files import read_json_list, replacing
@@ -49,9 +51,10 @@ Tried = TypedDict(
         "normalised": float | None,
         "verdict": Word | None,
         "alive": bool,
+        "settings": NotRequired[str],
     },
 )
-"""A trial and what came of it."""
+"""A trial and what came of it; `settings` is a digest of all that decides it."""
 
 
 @dataclass
@@ -85,18 +88,54 @@ def row_unit(args: Mapping[str, object], row: Mapping[str, object]) -> list[Trie
 
 
 def best_of(found: Sequence[Tried]) -> Tried:
-    """The trial with the highest score, of those that were not dropped on the way."""
+    """The best trial, of those that were not dropped on the way."""
     longest = max(one["updates"] for one in found)
-    return max((one for one in found if one["updates"] == longest), key=lambda one: _rank(one["return"]))
+    return max(
+        (one for one in found if one["updates"] == longest), key=lambda one: _rank(one.get("verdict"), one["return"])
+    )
 
 
-def _rank(score: float) -> float:
-    return score if np.isfinite(score) else -np.inf
+def _rank(verdict: Word | None, score: float) -> tuple[int, float]:
+    """What trials are ordered by: first what logs say of them, if they were judged by logs, and then the score."""
+    words: tuple[Word, ...] = ("worse", "cannot tell", "better")
+    return 0 if verdict is None else words.index(verdict), score if np.isfinite(score) else -np.inf
+
+
+def better_half(trials: Sequence[int], verdicts: Sequence[Word | None], scores: Mapping[int, float]) -> list[int]:
+    """Those that go on; of equal ones, those that were named first."""
+    ranked = sorted(trials, key=lambda trial: _rank(verdicts[trial], scores[trial]), reverse=True)
+    return sorted(ranked[: (len(trials) + 1) // 2])
 
 
 def rung_steps(steps: int, rungs: int) -> list[int]:
     """Updates after which half of the trials are dropped, and the last one, after which the best is chosen."""
     return [steps // 2 ** (rungs - rung) for rung in range(rungs)] + [steps]
+
+
+def kept_trials(path: Path) -> list[dict[str, object]]:
+    """What a file of trials holds; a file of anything else is refused."""
+    found = read_json_list(path) if path.exists() else []
+    if any("family" not in one or "row" not in one for one in found):
+        raise OmrlError(f"{path} is not a file of trials: each says of which family and row it is.")
+    return found
+
+
+def settings(args: Tune, row: Row) -> str:
+    """A digest of what decides the trials of a row: its own settings, those of the command, and the data."""
+    dataset = MetaDataset.open(args.data)
+    of_args = {name: getattr(args, name) for name in ("steps", "seeds", "episodes", "bfloat16", "rungs")}
+    rows = [[entry.name, entry.sha256] for entry in dataset.manifest.tasks]
+    text = json.dumps([asdict(row), of_args, rows, dataset.split], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def kept_row(path: Path, row: Row, digest: str) -> list[Tried]:
+    """The trials of a row that a file has of these settings, if it has all."""
+    own: Any = [one for one in kept_trials(path) if (one["row"], one.get("settings")) == (row.label, digest)]
+    if [one.get("trial") for one in own[: len(row.trials)]] != row.trials:
+        return []
+    found: list[Tried] = conform(list[Tried], own, path)
+    return found
 
 
 def keep(path: Path, found: Sequence[Tried]) -> None:
@@ -105,10 +144,7 @@ def keep(path: Path, found: Sequence[Tried]) -> None:
     def place(one: Mapping[str, Any]) -> tuple[str, str]:
         return one["family"], one["row"]
 
-    earlier = read_json_list(path) if path.is_file() else []
-    if any("family" not in one or "row" not in one for one in earlier):
-        raise OmrlError(f"{path} is not a file of trials: each says of which family and row it is.")
-    kept = [one for one in earlier if place(one) != place(found[0])] + list(found)
+    kept = [one for one in kept_trials(path) if place(one) != place(found[0])] + list(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text("[\n" + ",\n".join(json.dumps(one) for one in kept) + "\n]\n")
@@ -175,9 +211,8 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
                     verdicts[number] = judge(sum_up(signals)).word
                     for i, own_scores in zip(those, signals.gained.mean(0), strict=True):
                         scores[places[i]] = own_scores
-        means = {trial: _rank(np.mean(scores[trial * seeds : (trial + 1) * seeds])) for trial in kept}
-        # The better half goes on; of equal ones, those that were named first.
-        kept = sorted(sorted(kept, key=lambda trial: -means[trial])[: (len(kept) + 1) // 2])
+        means = {trial: float(np.mean(scores[trial * seeds : (trial + 1) * seeds])) for trial in kept}
+        kept = better_half(kept, verdicts, means)
         done = until
     results: list[Tried] = []
     for i, trial in enumerate(trials):

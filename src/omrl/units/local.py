@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from multiprocessing import connection, get_context, parent_process
@@ -38,7 +39,9 @@ class Inline:
 
     def wait(self) -> list[Event]:
         """Say what comes, then do it."""
-        assert self._next is not None
+        if self._next is None:  # what is left waits for another process
+            time.sleep(LOOK_SECONDS)
+            return []
         unit, work = self._next
         if not self._begun:
             self._begun = True
@@ -63,7 +66,7 @@ class Processes:
         # A process that has used CUDA cannot be forked.
         self._context = get_context("spawn")
         self._idle: list[tuple[BaseProcess, Connection]] = []
-        self._running: dict[str, tuple[BaseProcess, Connection, Work]] = {}
+        self._running: dict[str, tuple[BaseProcess, Connection, Work, bool]] = {}
         self._begun: list[Event] = []
         self._said: dict[str, str] = {}
 
@@ -74,13 +77,14 @@ class Processes:
     def start(self, unit: Unit, work: Work) -> None:
         """Give it to a process."""
         process, pipe = self._idle.pop() if self._idle else self._process()
-        text = json.dumps({"work": asdict(work), "threads": unit.threads, "last": unit.gpu > 0})
+        last = unit.gpu > 0
+        text = json.dumps({"work": asdict(work), "threads": unit.threads, "last": last})
         try:
             pipe.send_bytes(text.encode())
         except OSError:  # it has ended while it was idle
             process, pipe = self._process()
             pipe.send_bytes(text.encode())
-        self._running[unit.name] = (process, pipe, work)
+        self._running[unit.name] = (process, pipe, work, last)
         self._begun.append(Event("begun", unit.name, HERE))
 
     def _process(self) -> tuple[BaseProcess, Connection]:
@@ -95,23 +99,27 @@ class Processes:
         if self._begun:
             events, self._begun = self._begun, []
             return events
-        names = {pipe: name for name, (_, pipe, _) in self._running.items()}
+        names = {pipe: name for name, (_, pipe, _, _) in self._running.items()}
         events = [self._ended(names[pipe]) for pipe in connection.wait(list(names), LOOK_SECONDS)]  # type: ignore[index]
-        for name, (_, _, work) in self._running.items():
+        for name, (_, _, work, _) in self._running.items():
             if work.log and (line := last_line(Path(work.log))) and line != self._said.get(name):
                 self._said[name] = line
                 events.append(Event("said", name, HERE, line))
         return events
 
     def _ended(self, name: str) -> Event:
-        process, pipe, work = self._running.pop(name)
+        process, pipe, work, last = self._running.pop(name)
         try:
             outcome = Outcome(**json.loads(pipe.recv_bytes()))
         except (EOFError, OSError):
             process.join()
             outcome = Outcome("lost", error=f"its process ended with {process.exitcode}", trace=tail(work.log))
         else:
-            self._idle.append((process, pipe))
+            if last:
+                process.join()  # the next one may need the memory
+                pipe.close()
+            else:
+                self._idle.append((process, pipe))
         return Event("ended", name, HERE, outcome=outcome)
 
     def nodes(self) -> Mapping[str, str]:
@@ -120,7 +128,7 @@ class Processes:
 
     def close(self) -> None:
         """End the processes; what they were at goes on from its last save."""
-        served = [*self._idle, *((process, pipe) for process, pipe, _ in self._running.values())]
+        served = [*self._idle, *((process, pipe) for process, pipe, _, _ in self._running.values())]
         for process, pipe in served:
             pipe.close()
             process.terminate()

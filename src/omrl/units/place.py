@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,9 +39,9 @@ def stored(path: Path, storage: Path | None) -> Path:
     """An output's place: in the folder that all nodes share, where there is one."""
     if storage is None:
         return path
-    found = storage.absolute() / path
-    if not found.is_relative_to(storage.absolute()):
-        raise OmrlError(f"{path} does not lie in {storage}, the folder of --storage.")
+    found = Path(os.path.normpath(storage.absolute() / path))
+    if not found.is_relative_to(os.path.normpath(storage.absolute())):
+        raise OmrlError(f"{path} does not lie in {storage}, the folder of --storage, which is all that nodes see.")
     return found
 
 

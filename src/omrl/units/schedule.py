@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from omrl.errors import OmrlError
+from omrl.storage.folders import BeingWritten
 from omrl.units.unit import Outcome, Unit, Work
 
 # A unit whose process or machine is lost so often is taken to be the reason.
@@ -67,8 +68,8 @@ class Watcher(Protocol):
         """There are more units than were planned."""
 
 
-Prepare = Callable[[Unit], Work | None]
-"""What a unit whose predecessors are done has to do; nothing if it is done already."""
+Prepare = Callable[[Unit], Work | str | None]
+"""What a unit whose predecessors are done has to do; nothing if it is done already, a unit's name if that does it."""
 Split = Callable[[Unit], Sequence[Unit]]
 """Units that do what one does that does not fit into a GPU, the last of them under its name; none if there are none."""
 
@@ -125,6 +126,11 @@ class Schedule:
         """It is ready, once more perhaps."""
         heapq.heappush(self._ready, (*self._order[name], name))
 
+    def wait(self, name: str, other: str) -> None:
+        """One that was ready turned out to need another."""
+        self._followers.setdefault(other, []).append(name)
+        self._open[name] += 1
+
     def next(self) -> Unit | None:
         """The ready unit with the longest chain behind it."""
         return self.units[heapq.heappop(self._ready)[2]] if self._ready else None
@@ -141,9 +147,12 @@ class Schedule:
                 if self._open[follower] == 0:
                     self.again(follower)
             else:
-                reason = Outcome("failed", error=f"{self.units[name].label} failed, which it needs")
-                fallen += [follower, *self.end(follower, reason)]
+                fallen += [follower, *self.end(follower, self.fallen_with(name))]
         return fallen
+
+    def fallen_with(self, name: str) -> Outcome:
+        """How a unit ends that needs one that failed."""
+        return Outcome("failed", error=f"{self.units[name].label} failed, which it needs")
 
     @property
     def over(self) -> bool:
@@ -166,16 +175,29 @@ def run_all(
         for one in fallen:
             watcher.told(Event("ended", one, outcome=schedule.ended[one]))
 
+    def waits(name: str, outcome: Outcome, node: str = "") -> None:
+        if _counted(busy, name) <= MOST_BUSY:
+            heapq.heappush(later, (time.monotonic() + BUSY_SECONDS, name))
+        else:
+            ended(name, outcome, node)
+
     def start(unit: Unit) -> None:
         try:
             work = prepare(unit)
+        except BeingWritten as error:
+            waits(unit.name, Outcome("busy", error=str(error)))
+            return
         except OmrlError as error:
             ended(unit.name, Outcome("failed", error=str(error)))
             return
         if work is None:
             ended(unit.name, Outcome("done"))
-        else:
+        elif isinstance(work, Work):
             executor.start(unit, work)
+        elif (same := schedule.ended.get(work)) is None:
+            schedule.wait(unit.name, work)
+        else:
+            ended(unit.name, Outcome("done") if same.status == "done" else schedule.fallen_with(work))
 
     while not schedule.over:
         while later and later[0][0] <= time.monotonic():
@@ -191,8 +213,8 @@ def run_all(
                 raise OmrlError(outcome.error)
             elif outcome.status == "differs":
                 schedule.again(unit.name)
-            elif outcome.status == "busy" and _counted(busy, unit.name) <= MOST_BUSY:
-                heapq.heappush(later, (time.monotonic() + BUSY_SECONDS, unit.name))
+            elif outcome.status == "busy":
+                waits(unit.name, outcome, event.node)
             elif outcome.status == "lost":
                 watcher.told(Event("lost", unit.name, event.node, "was lost, and goes on from its last save"))
                 if _counted(losses, unit.name) < MOST_LOSSES:
@@ -213,8 +235,11 @@ def _counted(times: dict[str, int], name: str) -> int:
     return times[name]
 
 
-def raise_failures(units: Sequence[Unit], ended: Mapping[str, Outcome]) -> None:
-    """Name those that failed by themselves, and not because of another, with their traces; nothing if none did."""
+def raise_failures(units: Sequence[Unit], ended: Mapping[str, Outcome], smaller: str = "") -> None:
+    """Name those that failed by themselves, and not because of another, with their traces; nothing if none did.
+
+    `smaller` is what a person can do about one that a GPU has no room for.
+    """
     failed = {unit.name for unit in units if ended[unit.name].status != "done"}
     own = [(unit, ended[unit.name]) for unit in units if unit.name in failed and not failed & {*unit.after}]
     for unit, outcome in own:
@@ -222,4 +247,5 @@ def raise_failures(units: Sequence[Unit], ended: Mapping[str, Outcome]) -> None:
             print(f"\n{unit.label}:\n{outcome.trace}", file=sys.stderr)
     if own:
         told = "; ".join(f"{unit.label} ({outcome.error.rstrip('.')})" for unit, outcome in own)
-        raise OmrlError(f"{len(own)} of {len(units)} units failed: {told}.")
+        hint = f" {smaller}" if smaller and any(outcome.status == "memory" for _, outcome in own) else ""
+        raise OmrlError(f"{len(own)} of {len(units)} units failed: {told}.{hint}")

@@ -35,7 +35,10 @@ def _file_sha256(path: Path) -> str:
 
 
 def files(root: Path) -> list[str]:
-    """Names of all files in a folder, relative to it; of a file itself the empty name. What is half written is not."""
+    """Names of all files in a folder, relative to it; of a file itself the empty name. What is half written is not one.
+
+    A link to a file is that file: it may lie elsewhere on this machine, and does not on others.
+    """
     if root.is_file():
         return [""]
     found = []
@@ -43,7 +46,7 @@ def files(root: Path) -> list[str]:
         found += [
             Path(parent, name).relative_to(root).as_posix()
             for name in names
-            if name != LOCK and not name.endswith((".lock", ".tmp")) and not Path(parent, name).is_symlink()
+            if name != LOCK and not name.endswith((".lock", ".tmp")) and Path(parent, name).is_file()
         ]
     return sorted(found)
 
@@ -124,6 +127,8 @@ class Changes:
     def look(self, last: bool, send: Callable[[Message], None]) -> None:
         """Send them, so that after each message what has arrived is whole."""
         for root in self._roots:
+            if not root.parent.is_dir():  # somebody removed it all: this is nothing that the unit did
+                raise OmrlError(f"{root.parent} is gone, in which a unit worked.")
             present = list(_paths(root))
             pointers = {path: _read(path) for path in present if path.name in POINTERS}
             for path in present:

@@ -9,13 +9,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from omrl.errors import OmrlError
-from omrl.schema import Words, conform, read, settings
+from omrl.schema import Several, Words, conform, read, settings
 from omrl.storage.files import read_json, write_json
 from omrl.storage.folders import BeingWritten
 
@@ -46,7 +46,7 @@ class Unit:
     """For people."""
     after: Words = ()
     """Names of units that have to be done before."""
-    threads: int | None = None
+    threads: Several | None = None
     """Threads on a CPU, which decide the last bits of results; as many as there are if left out."""
     gpu: float = 0.0
     """Share of a GPU."""
@@ -87,7 +87,7 @@ class Work:
         return cls(**{**said, "reads": reads, "writes": tuple(said["writes"])})
 
 
-Status = Literal["done", "failed", "memory", "busy", "lost", "refused", "differs"]
+Status = Literal["done", "failed", "memory", "busy", "lost", "odd", "refused", "differs"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ class Outcome:
     memory     a GPU had too little memory for it
     busy       another process still writes what it should write
     lost       its process or machine ended under it
+    odd        its machine is not fit for any: it has no omrl, or no room on its disk
     refused    the machine has other versions than the driver
     differs    data that was made again there is not the driver's
     """
@@ -141,9 +142,11 @@ def perform(work: Work, threads: int | None = None, ready: Callable[[], None] = 
         outcome = Outcome("failed", error=str(error))
     except Exception as error:
         line = f"{type(error).__name__}: {error}".splitlines()[0]
-        outcome = Outcome("memory" if _out_of_memory(error) else "failed", error=line, trace=traceback.format_exc())
+        outcome = Outcome("failed", error=line, trace=traceback.format_exc())
+        if _out_of_memory(error):
+            outcome = replace(outcome, status="memory", error=f"a GPU has too little memory for it: {line}")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Outcome(**{**asdict(outcome), "seconds": time.perf_counter() - began, "memory": most})
+    return replace(outcome, seconds=time.perf_counter() - began, memory=most)
 
 
 def _function(kind: str) -> Callable[..., Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,7 +14,8 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import metadata, resources
@@ -66,7 +68,7 @@ class Mailbox:
         self._there = asyncio.Event()
 
     async def put(self, *mail: object) -> None:
-        """Unit, attempt, number and content of a message; it is there when this returns."""
+        """Attempt, number, node and content of a message; it is there when this returns."""
         while self._bytes > MAILBOX_BYTES:
             await asyncio.sleep(0.05)
         self._mail.append(mail)
@@ -91,22 +93,34 @@ def _size(mail: tuple[Any, ...]) -> int:
     return len(content.data or b"") if isinstance(content, Message) else 0
 
 
+def _awaited(reference: Any) -> Any:
+    """What a reference stands for. Another thread waits for it: Ray gives the core of a task whose own thread waits to
+    the next one, and starts a process for that, which takes seconds to load torch.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(ray.get, reference).result()
+
+
 class Sender(threading.Thread):
     """Sends what a unit writes and says, while it works."""
 
     def __init__(self, task: Mapping[str, object], node: str, mailbox: ActorHandle, log: str | None) -> None:
         super().__init__(daemon=True)
-        self._key, self._node, self._mailbox, self._log = (task["unit"], task["attempt"]), node, mailbox, log
+        self._attempt, self._node, self._mailbox, self._log = task["attempt"], node, mailbox, log
         self._said = ""
         self._over, self._lock = threading.Event(), threading.Lock()
         self.places = Places([])
         self.changes: Changes | None = None
         self.sent = 0
 
-    def send(self, content: Message | str) -> None:
-        """One message, which has arrived in the mailbox when this returns."""
-        ray.get(self._mailbox.put.remote(*self._key, self.sent, self._node, content))
+    def send(self, content: Message) -> None:
+        """A file, which has arrived in the mailbox when this returns."""
+        _awaited(self._mailbox.put.remote(self._attempt, self.sent, self._node, content))
         self.sent += 1
+
+    def tell(self, text: str) -> None:
+        """What a person sees; nothing depends on it, so that it has no number and nobody waits for it."""
+        self._mailbox.put.remote(self._attempt, None, self._node, text)
 
     def run(self) -> None:
         """Look again and again."""
@@ -122,7 +136,7 @@ class Sender(threading.Thread):
                 return
             if self._log and not last and (line := last_line(Path(self._log))) and line != self._said:
                 self._said = line
-                self.send(self.places.there(line.encode(), ".log").decode())
+                self.tell(self.places.there(line.encode(), ".log").decode())
             if self.changes is not None:
                 self.changes.look(last, self.send)
 
@@ -132,9 +146,31 @@ def _work_here(work: Work, places: Places) -> Work:
     return Work.of(values)
 
 
-def scratch_of(node: str) -> Path:
-    """The folder of a node: several of them may be on one machine."""
-    return Path(tempfile.gettempdir(), f"omrl-{os.getuid()}", node[:16])
+def scratch_of(node: str, driver: str) -> Path:
+    """The folder of a driver on a node: several of both may be on one machine."""
+    return Path(tempfile.gettempdir(), f"omrl-{os.getuid()}", f"{node[:16]}-{driver}")
+
+
+@contextmanager
+def _at_work(scratch: Path) -> Iterator[None]:
+    """As long as the block lasts nobody takes a scratch folder for a left one."""
+    while True:
+        scratch.mkdir(parents=True, exist_ok=True)
+        with _opened(scratch) as folder:
+            fcntl.flock(folder, fcntl.LOCK_SH)
+            # Another driver may have removed it before it was held.
+            if scratch.is_dir() and os.path.samestat(os.fstat(folder), scratch.stat()):
+                yield
+                return
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    found = os.open(folder, os.O_RDONLY)
+    try:
+        yield found
+    finally:
+        os.close(found)
 
 
 def do(text: str, contents: Sequence[object], mailbox: ActorHandle) -> str:
@@ -146,18 +182,22 @@ def do(text: str, contents: Sequence[object], mailbox: ActorHandle) -> str:
     work = Work.of(task["work"])
     if task["direct"] or not (work.reads or work.writes):
         sender = Sender(task, node, mailbox, work.log)
-        if work.log is not None:
-            sender.send("begun")
+        if work.reads or work.writes:
+            sender.tell("begun")
             sender.start()
         outcome = perform(work, task["threads"])
         sender.look(last=True)
     else:
-        # A name that no other attempt has: what a lost one still writes is nobody's.
-        own = scratch_of(node) / "units" / f"{task['attempt']}"
-        try:
-            outcome, sender = _in_scratch(task, work, contents, mailbox, node, own)
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
+        scratch = scratch_of(node, task["driver"])
+        with _at_work(scratch):
+            # A name that no other attempt has: what a lost one still writes is nobody's.
+            own = scratch / "units" / f"{task['attempt']}"
+            try:
+                outcome, sender = _in_scratch(task, work, contents, mailbox, node, own)
+            finally:
+                shutil.rmtree(own, ignore_errors=True)
+        if outcome.status == "failed" and os.strerror(errno.ENOSPC) in outcome.error:
+            outcome = replace(outcome, status="odd")  # this machine's disk is full, others' may not be
     return replace(outcome, node=node, sent=sender.sent).text()
 
 
@@ -165,22 +205,20 @@ def _in_scratch(
     task: Mapping[str, Any], work: Work, contents: Sequence[Any], mailbox: Any, node: str, own: Path
 ) -> tuple[Outcome, Sender]:
     written = [(path, str(own / _parent(path) / Path(path).name)) for path in work.writes]
-    log = dict(written).get(work.log or "")
-    sender = Sender(task, node, mailbox, log)
-    if log is not None:
-        sender.send("begun")
+    sender = Sender(task, node, mailbox, dict(written).get(work.log or ""))
+    sender.tell("begun")
     pairs = list(written)
     for read in task["reads"]:
-        found = _shared(read, contents, scratch_of(node) / "shared", pairs)
+        found = _shared(read, contents, own.parents[1] / "shared", pairs)
         if found is None:
-            error = f"{read['path']}, made again on node {node[:8]}, is not what the driver has"
+            error = f"{read['path']} could not be made again on node {node[:8]} as the driver has it"
             return Outcome("differs", result=read["path"], error=error), sender
         pairs.append((read["path"], str(found)))
     places = Places(pairs)
     for path, here in written:
         for name, (wanted, place) in task["writes"].get(path, {}).items():
             target = Path(here, name) if name else Path(here)
-            put(target, data := ray.get(contents[place]), wanted)
+            put(target, data := _awaited(contents[place]), wanted)
             target.write_bytes(places.brought(data, target.name))
         Path(here).parent.mkdir(parents=True, exist_ok=True)
     sender.places, changes = places, Changes([Path(here) for _, here in written], places)
@@ -201,7 +239,7 @@ def _parent(path: str) -> str:
 def _shared(
     read: Mapping[str, Any], contents: Sequence[Any], root: Path, read_earlier: Sequence[tuple[str, str]] = ()
 ) -> Path | None:
-    """A folder that is read, which every unit on this node finds here; None if it was made again and is another.
+    """A folder that is read, which every unit on this node finds here; None if it cannot be made again as it is.
 
     It may name folders that were `read_earlier`.
     """
@@ -213,18 +251,17 @@ def _shared(
             with tempfile.TemporaryDirectory(dir=root) as temporary:
                 new = Path(temporary, "made", name)
                 if read["remake"] is not None:
-                    _remake(read, contents, new, root)
-                    if tree(new) != wanted:
+                    if not _remake(read, contents, new, root) or tree(new) != wanted:
                         return None
                 else:
                     for file, (digits, number) in read["files"].items():
-                        put(target := new / file, data := ray.get(contents[number]), digits)
+                        put(target := new / file, data := _awaited(contents[number]), digits)
                         target.write_bytes(Places(read_earlier).brought(data, target.name))
                 new.parent.rename(place)
     return place / name
 
 
-def _remake(read: Mapping[str, Any], contents: Sequence[Any], new: Path, root: Path) -> None:
+def _remake(read: Mapping[str, Any], contents: Sequence[Any], new: Path, root: Path) -> bool:
     work = Work.of(read["remake"]["work"])
     pairs = [(read["path"], str(new))]
     for needed in read["remake"]["reads"]:
@@ -234,9 +271,7 @@ def _remake(read: Mapping[str, Any], contents: Sequence[Any], new: Path, root: P
     new.parent.mkdir(parents=True)
     places = Places(pairs)
     log = str(new.parent.with_suffix(".log"))
-    outcome = perform(replace(_work_here(work, places), log=log))
-    if outcome.status != "done":
-        raise RuntimeError(f"{read['path']} could not be made again: {outcome.error}\n{outcome.trace}")
+    return perform(replace(_work_here(work, places), log=log)).status == "done"
 
 
 @contextmanager
@@ -246,6 +281,11 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
         yield
 
 
-def clear(node: str) -> None:
-    """Leave nothing on a node."""
-    shutil.rmtree(scratch_of(node), ignore_errors=True)
+def clear(node: str, driver: str) -> None:
+    """Leave nothing of a driver's on a node, nor what drivers left that were killed: in those folders nobody works."""
+    own = scratch_of(node, driver)
+    shutil.rmtree(own, ignore_errors=True)
+    for left in own.parent.iterdir() if own.parent.is_dir() else ():
+        with suppress(OSError), _opened(left) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)

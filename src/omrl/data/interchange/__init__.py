@@ -10,6 +10,17 @@ from omrl.data.dataset import MetaDataset
 from omrl.errors import OmrlError
 from omrl.storage import folders
 
+MINARI_EXPORT = folders.Kind(
+    "Minari export",
+    "namespace_metadata.json",
+    (
+        *("namespace_metadata.json", "*/data/*.hdf5", "*/data/metadata.json"),
+        # Minari's own folder, from which the tasks are moved when all are written.
+        *("staging/*/namespace_metadata.json", "staging/*/*/namespace_metadata.json"),
+        *("staging/*/*/*/data/*.hdf5", "staging/*/*/*/data/metadata.json"),
+    ),
+)
+
 
 def read(args: Import) -> MetaDataset:
     """Import `args.src` into the new meta-dataset `args.dir`."""
@@ -24,8 +35,9 @@ def write(dataset: MetaDataset, dst: Path, format: str, force: bool = False) -> 
     """Export a whole meta-dataset to `dst`."""
     if dataset.is_view:
         raise OmrlError("only a whole meta-dataset can be exported; save this view first")
-    folders.keep_apart(dst, folder_of(dataset))
-    import_module(f"{__name__}.{format}").write_dataset(dataset, dst, force)
+    target = folders.place(dst)
+    folders.keep_apart(target, folder_of(dataset))
+    import_module(f"{__name__}.{format}").write_dataset(dataset, target, force)
 
 
 def folder_of(dataset: MetaDataset) -> Path:

@@ -51,11 +51,13 @@ def complete_header(
         bounds = ([c.values[0] for c in choices], [c.values[-1] for c in choices])
     low, high = bounds or ((), ())
     low = (
-        args.action_low or low or _ask("--action-low", "smallest possible action (one number or one per dim)", _floats)
+        args.action_low
+        or low
+        or _ask(args, "--action-low", "smallest possible action (one number or one per dim)", _floats)
     )
-    high = args.action_high or high or _ask("--action-high", "largest possible action", _floats)
+    high = args.action_high or high or _ask(args, "--action-high", "largest possible action", _floats)
     varies: str = (family.varies if family else args.varies) or _ask(
-        "--varies", "what varies between tasks (reward, dynamics, both)", str
+        args, "--varies", "what varies between tasks (reward, dynamics, both)", str
     )
     return make_header(
         str(args.src),
@@ -96,7 +98,9 @@ def chosen_actions(args: Import, columns: Sequence[str], survey: Survey) -> tupl
                 "or --action-kind discrete if they are choices"
             )
         print(f"{listed}.")
-        answer = _ask("--action-kind", "kind of action (continuous: numbers between make sense; discrete)", str).strip()
+        answer = _ask(
+            args, "--action-kind", "kind of action (continuous: numbers between make sense; discrete)", str
+        ).strip()
         if answer not in ("continuous", "discrete"):
             raise OmrlError(f"actions are continuous or discrete, not {answer!r}; give --action-kind")
         if answer == "continuous":
@@ -172,7 +176,7 @@ def _split(args: Import, names: Sequence[str]) -> dict[str, list[str]]:
         raise OmrlError("give --test-tasks or --test-fraction, not both")
     if test is None and fraction is None:
         question = "share of the tasks to hold out for testing (0 to 1)"
-        fraction = _ask("--test-tasks or --test-fraction", question, float)
+        fraction = _ask(args, "--test-tasks or --test-fraction", question, float)
     if fraction is not None:
         if not 0 <= fraction < 1:
             raise OmrlError(f"--test-fraction is {fraction} but must be at least 0 and below 1")
@@ -188,9 +192,9 @@ def _floats(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.replace(",", " ").split())
 
 
-def _ask(flag: str, question: str, parse: Callable[[str], T]) -> T:
+def _ask(args: Import, flag: str, question: str, parse: Callable[[str], T]) -> T:
     if not sys.stdin.isatty():
-        raise OmrlError(f"the data does not say the {question}; give {flag}")
+        raise OmrlError(f"{args.src} does not say the {question}; give {flag}")
     try:
         answer = parse(input(f"{question}: "))
     except (ValueError, EOFError) as error:

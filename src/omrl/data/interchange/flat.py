@@ -142,9 +142,6 @@ def _plan(args: Import, columns: Columns, survey: Survey, choices: Sequence[Choi
         if gap is not None:
             print(f"an episode ends where more than {times.duration(gap)} pass ({rule})")
     words = {name: tuple(sorted(survey.words.get(observed, ()))) for name, observed in survey.categories.items()}
-    for name, found in words.items():
-        if name in columns.observations:
-            print(f"{name} became {quantity(len(found), 'number')}, one for each of {', '.join(found)}")
     labels = {name: c.labels for name, c in zip(columns.actions, choices or (), strict=False) if c.labels}
     return Plan(columns, args.missing, gap, args.episode_length, words, labels)
 

@@ -25,6 +25,7 @@ from omrl.data.manifest import SCHEMA, Manifest, Told
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError, needs_extra
 from omrl.families.family import Task
+from omrl.storage import folders
 from omrl.storage.files import replacing
 
 with needs_extra("hdf5", "This format"):
@@ -51,14 +52,30 @@ def read_dataset(args: Import) -> MetaDataset:
 
 def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
     """All tasks' rows one after the other, the number of the task beside them, the manifest as an attribute."""
-    if dst.exists() and not (force and dst.is_file()):
-        raise OmrlError(f"{dst} exists already; use --force to replace the file")
     try:
         dst.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(dst) as temporary:
-            write_apart(f"{__name__}:write_file", folder_of(dataset), temporary, dst, size_of(dataset))
+        with folders.only_writer_of(dst):
+            _check_replaceable(dst, force)
+            with replacing(dst) as temporary:
+                write_apart(f"{__name__}:write_file", folder_of(dataset), temporary, dst, size_of(dataset))
     except OSError as error:
         raise OmrlError(f"{dst} could not be written: {error}") from error
+
+
+def _check_replaceable(path: Path, force: bool) -> None:
+    """Refuse to replace what is no export of ours: a file has no marker, but the manifest is in it."""
+    if not path.exists():
+        return
+    if not (force and path.is_file()):
+        raise OmrlError(f"{path} exists already; use --force to replace the file")
+    try:
+        try_hdf5([path], Limit(None))
+        with _opened(path) as file:
+            ours = MANIFEST_ATTRIBUTE in file.attrs
+    except OmrlError:
+        ours = False
+    if not ours:
+        raise OmrlError(f"{path} is no HDF5 file that omrl wrote; it is not replaced.")
 
 
 def write_file(folder: Path, path: Path) -> None:

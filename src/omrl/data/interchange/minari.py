@@ -14,15 +14,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from omrl.commands.data import Import
 from omrl.data.arrays import Arrays, Place, episode_starts
 from omrl.data.dataset import MetaDataset
-from omrl.data.interchange import folder_of, refuse_flags, size_of
+from omrl.data.interchange import MINARI_EXPORT, folder_of, refuse_flags, size_of
 from omrl.data.interchange.answers import complete_header, named_tasks
 from omrl.data.interchange.apart import try_hdf5, write_apart
 from omrl.data.interchange.hdf5 import claimed
@@ -31,7 +32,9 @@ from omrl.data.manifest import Header, TaskEntry, Told, as_object, as_plain, ent
 from omrl.data.writer import write_all
 from omrl.errors import OmrlError, needs_extra
 from omrl.families import FAMILIES, Task, register
+from omrl.schema import Count, conform
 from omrl.storage import folders
+from omrl.storage.files import read_json
 
 with needs_extra("minari", "This format"):
     import gymnasium
@@ -41,12 +44,19 @@ with needs_extra("minari", "This format"):
     from minari.data_collector import EpisodeBuffer
 
 KEY = "omrl"
-EXPORT = folders.Kind("Minari export", "", ("namespace_metadata.json", "*/data/*"))
+# Bytes of the number that Minari keeps of every episode.
+NUMBER = 8
 # The flags that say of a dataset what Minari does not.
 TAKEN = (
     *("--action-low", "--action-high", "--varies", "--horizon", "--family", "--task-params"),
     *("--test-tasks", "--test-fraction", "--seed"),
 )
+
+
+class Described(TypedDict, total=False):
+    """What of Minari's metadata says how much memory its reader takes at once."""
+
+    total_episodes: Count
 
 
 def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
@@ -58,7 +68,7 @@ def write_dataset(dataset: MetaDataset, dst: Path, force: bool) -> None:
         raise OmrlError(f"{target} exists already; use --force to replace it")
     missing = [path for path in (target.parent, dst) if not path.exists()]
     try:
-        with folders.replacing(target, EXPORT) as new:
+        with folders.replacing(target, MINARI_EXPORT) as new:
             staging = new / "staging"
             write_apart(f"{__name__}:write_folder", folder, staging, dst, size_of(dataset))
             for path in (staging / group).iterdir():
@@ -161,6 +171,10 @@ def read_dataset(args: Import) -> MetaDataset:
     try:
         for file in files:
             limit.check(file, _claimed(file))
+        for path in found:
+            about = path / "metadata.json"
+            said = cast(Described, conform(Described, read_json(about), about))
+            limit.check(about, NUMBER * said.get("total_episodes", 0))
         datasets = [minari.MinariDataset(path) for path in found]
         ours = [dataset for dataset in datasets if KEY in dataset.storage.metadata]
         if not ours:
@@ -191,8 +205,7 @@ def _read_ours(args: Import, datasets: Sequence[Any]) -> MetaDataset:
     if any(record != about[0] for record in about):
         raise OmrlError(f"{args.src} holds more than one meta-dataset; give the folder omrl/NAME of one")
     total = about[0].pop("of")
-    missing = set(range(total)) - set(positions)
-    if missing or len(positions) != total:
+    if total != len(positions) or set(positions) != set(range(len(positions))):
         raise OmrlError(
             f"{args.src} holds {len(positions)} of the {total} tasks of its dataset; give the folder with all of them"
         )

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,8 @@ from omrl.data.interchange.limits import Limit
 from omrl.data.interchange.survey import Column
 from omrl.errors import OmrlError
 
+# Numpy itself reads no longer ones.
+MAX_HEADER = 16_384
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
@@ -62,12 +65,15 @@ def read_header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...]
 
 def shape_and_type(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     """What an .npy file says first; a ValueError if it says nothing that makes sense."""
-    version = np.lib.format.read_magic(file)
+    # From memory: a file that is asked for as long a header as it claims to have takes that much first.
+    head = BytesIO(file.read(MAX_HEADER))
+    version = np.lib.format.read_magic(head)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     try:
-        shape, _, dtype = read(file)
+        shape, _, dtype = read(head)
     except (tokenize.TokenError, SyntaxError, TypeError) as error:  # numpy parses it as Python
         raise ValueError(f"its header cannot be read ({error})") from error
+    file.seek(head.tell())
     return tuple(shape), dtype
 
 

@@ -115,7 +115,6 @@ def tidy(table: dict[str, Column], plan: Plan, place: Place, report: Report) -> 
     if holes.any():
         # What follows a hole is an episode of its own: nothing bridges it.
         begins |= np.append(False, holes[:-1])
-        _check_together(episode, place)
         whole = np.flatnonzero(~holes)
         report.holes += n - len(whole)
         if not len(whole):
@@ -226,11 +225,11 @@ def _episodes(
         cuts[0] = False
     if plan.columns.episode:
         episode = _episode_numbers(table[plan.columns.episode[0]].ravel(), place)
+        _check_together(table, plan.columns.episode[0], episode, place)
         inside = np.append(False, np.diff(episode) == 0)
         cuts &= inside
         if not cuts.any():
             return episode
-        _check_together(episode, place)
         begins = ~inside | cuts
     else:
         begins = np.append(False, ends[:-1]) | cuts
@@ -246,12 +245,16 @@ def _episodes(
     return np.cumsum(begins, dtype=np.int64)
 
 
-def _check_together(episode: NDArray[np.int64], place: Place) -> None:
+def _check_together(table: Mapping[str, Column], column: str, episode: NDArray[np.int64], place: Place) -> None:
+    """The numbers of the episodes are omrl's own: who is told of one knows it by the value of its column."""
     starts = episode_starts(episode)
     _, first = np.unique(episode[starts], return_index=True)
     if len(first) < len(starts):
         row = int(starts[np.setdiff1d(np.arange(len(starts)), first)[0]])
-        raise place.error("episode", f"the rows of episode {episode[row]} do not lie together; sort them", row)
+        value = table[column].ravel()[row].item()
+        shown = f"{value:.15g}" if isinstance(value, int | float) else repr(str(value))
+        remedy = f"sort the file by {column} and by time within it, or name a column of times with --time"
+        raise place.error(column, f"the rows of episode {shown} do not lie together; {remedy}", row)
 
 
 def _filled(

@@ -1,0 +1,63 @@
+"""Put the best trials of `omrl tune comparisons` into the presets that comparisons run with.
+
+    omrl tune comparisons --data data/ant-fwd-back --out results/tuning/tuned.json
+    python tools/choose.py
+
+Of every family and row in results/tuning/tuned.json the best trial goes into the preset that the row names, in the TOML
+file beside its algorithm; everything else there stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from omrl.algorithms import get_algorithm
+from omrl.storage.files import read_json_list
+from omrl.tuning.rows import COMPARISONS, read_rows
+from omrl.tuning.trying import best_of
+
+TRIALS = Path(__file__).resolve().parents[1] / "results" / "tuning" / "tuned.json"
+
+
+def choices(trials: Path) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Values by algorithm, preset and family. A step beyond an edge of the grid is rounded to two digits."""
+    groups: dict[tuple[str, str], list[Mapping[str, object]]] = {}
+    for one in read_json_list(trials):
+        groups.setdefault((one["row"], one["family"]), []).append(one)
+    rows = read_rows(Path(COMPARISONS))
+    found = {}
+    for (label, family), tried in groups.items():
+        best = best_of(tried)  # type: ignore[arg-type]
+        values = {name: float(f"{value:.2g}") for name, value in best["trial"].items()}
+        found[rows[label].algorithm, rows[label].preset or "", family] = values
+    return found
+
+
+def with_values(text: str, section: str, values: Mapping[str, float]) -> str:
+    """A TOML file's text with these numbers in a section."""
+    head = f"[{section}]\n"
+    before, found, rest = text.partition(head)
+    if not found:
+        raise SystemExit(f"There is no section {head.strip()}.")
+    own, gap, after = rest.partition("\n\n")
+    for name, value in values.items():
+        line = f"{name} = {value!r}"
+        own, there = re.subn(rf"^{name} = .*$", line, own, flags=re.MULTILINE)
+        own = own if there else f"{own.rstrip()}\n{line}"
+    return before + head + own + gap + after
+
+
+def main() -> None:
+    """Write them."""
+    for (algorithm, preset, family), values in choices(TRIALS).items():
+        kind = get_algorithm(algorithm)
+        file = Path(str(resources.files("omrl.algorithms"))) / f"{kind.__module__.rsplit('.', 1)[-1]}.toml"
+        file.write_text(with_values(file.read_text(), f"{preset}.{family}", values))
+        print(f"{file.name} {preset}.{family}: {values}")
+
+
+if __name__ == "__main__":
+    main()
