@@ -17,9 +17,10 @@ $(READY): pyproject.toml constraints.txt
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not thorough"
 
-# The rest, which takes longer: all pages of the documentation, the report in a browser, whole experiments.
+# The rest, which takes longer: all pages of the documentation, the report in a browser, whole experiments. A file's
+# tests stay in one process: two Ray clusters on one machine take each other's ports.
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m thorough
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
 
 # Damaged files, kills at every file operation, full disks, no memory: half an hour. SEED= repeats a campaign or goes on
 # with it; a short form is among the tests.

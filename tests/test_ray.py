@@ -25,8 +25,7 @@ from omrl.studies.execute import execute
 from omrl.tuning import command as tuning
 from training_helpers import pumps
 
-# In one process of several: two clusters at once are more than two cores can carry.
-pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.thorough
 if find_spec("ray") is None:
     pytest.skip("ray is not installed: pip install 'omrl[ray]'", allow_module_level=True)
 
