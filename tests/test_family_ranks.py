@@ -17,7 +17,8 @@ def small(monkeypatch):
     """Few tasks, rows and updates."""
     monkeypatch.setattr(family_ranks, "TASKS", 8)
     monkeypatch.setattr(family_ranks, "EPISODES", 2)
-    for name, value in {"ALPHAS": (10.0, 100.0), "SEEDS": 2, "LOOKS": (1, 2), "CLONED": 1, "DAMAGE": (0.5,)}.items():
+    monkeypatch.setitem(family_ranks.EFFORTS, "point-robot-wind", selecting.Effort((1, 2), 1))
+    for name, value in {"ALPHAS": (10.0, 100.0), "SEEDS": 2, "DAMAGE": (0.5,)}.items():
         monkeypatch.setattr(selecting, name, value)
     for name in ("ALL_ROWS", "JUDGED_ROWS"):
         monkeypatch.setattr(logs, name, 200)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,21 @@ from omrl.tuning.trials import populate_trials
 
 ALPHAS = (0.0, 0.1, 1.0, 10.0, 100.0)
 SEEDS, CONTEXT, EPISODES = 3, 200, 32
-# Updates after which FOCAL's policies are judged.
-LOOKS = (200, 800)
-CLONED = 500
 # Noise on weights, in units of their own spread in each layer.
 DAMAGE = (0.15, 0.5)
 SIZES = {"encoder_hidden": (64, 64), "hidden": (64, 64), "latent_dim": 4}
 BATCHES = {"meta_batch": 8, "batch_size": 32, "context_size": 32}
 CONTROL = {"divergence": "gaussian-kl", "regularisation": "policy", "regulariser_lr": 1e-3, "gamma": 0.95}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long policies learn, and what else differs from what made-up domains need."""
+
+    looks: tuple[int, int] = (200, 800)
+    """Updates after which FOCAL's policies are judged."""
+    cloned: int = 500
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def learners(
@@ -55,7 +62,7 @@ def learners(
     """One population with SEEDS learners of each trial, ready to learn so many updates."""
     dataset = MetaDataset.open(data)
     kind = get_algorithm(algorithm)
-    told = about_choices({field.name for field in fields(kind.Config)}, dataset.manifest)
+    told = about_choices({one.name for one in fields(kind.Config)}, dataset.manifest)
     base = changed(kind.Config(), {**SIZES, **BATCHES, **changes, **told}, algorithm)
     configs = [changed(base, trial, algorithm) for trial in trials for _ in range(SEEDS)]
     args = Train(algorithm, data, Path(), seeds=len(configs), steps=steps, level="mixed")
@@ -68,16 +75,17 @@ def learners(
     return made
 
 
-def recipes(data: Path, folder: Path) -> Iterator[tuple[str, training.Training, list[int]]]:
+def recipes(data: Path, folder: Path, effort: Effort) -> Iterator[tuple[str, training.Training, list[int]]]:
     """Runs of different quality: a name, a population, and which of its learners they are."""
     dataset = MetaDataset.open(data)
     spread = np.std(np.concatenate([dataset.rows(name)["rewards"] for name in dataset.split["train"]]))
-    changes = {**CONTROL, "reward_scale": float(5.0 / spread), "alpha_max": max(ALPHAS)}
+    changes = {**CONTROL, "reward_scale": float(5.0 / spread), "alpha_max": max(ALPHAS), **effort.changes}
     trials = [{"alpha": alpha} for alpha in ALPHAS]
-    made = learners("focal", data, changes, trials, LOOKS[-1], folder / "focal")
-    for steps in LOOKS:
+    last = effort.looks[-1]
+    made = learners("focal", data, changes, trials, last, folder / "focal")
+    for steps in effort.looks:
         made.run.config = replace(made.run.config, steps=steps)
-        made.learn(LOOKS[-1], LOOKS[-1])
+        made.learn(last, last)
         for i, alpha in enumerate(ALPHAS):
             yield f"focal, alpha {alpha:g}, {steps} updates", made, list(range(i * SEEDS, (i + 1) * SEEDS))
     kept = {name: value.clone() for name, value in made.population.params.items()}
@@ -89,8 +97,10 @@ def recipes(data: Path, folder: Path) -> Iterator[tuple[str, training.Training, 
                 value.copy_(kept[name] + damage * kept[name].std() * noise)
         i = ALPHAS.index(10.0)
         yield f"focal, alpha 10, damaged by {damage:g}", made, list(range(i * SEEDS, (i + 1) * SEEDS))
-    cloned = learners("contextual-bc", data, {}, [{}], CLONED, folder / "clone")
-    cloned.learn(CLONED, CLONED)
+    known = {one.name for one in fields(get_algorithm("contextual-bc").Config)}
+    own = {name: value for name, value in effort.changes.items() if name in known}
+    cloned = learners("contextual-bc", data, own, [{}], effort.cloned, folder / "clone")
+    cloned.learn(effort.cloned, effort.cloned)
     yield "cloned logger", cloned, list(range(SEEDS))
 
 
@@ -127,7 +137,7 @@ def measure(domain: Domain, logger: Logger) -> list[dict[str, Any]]:
         domain.dataset(logger).save(folder / "data")
         data = MetaDataset.open(folder / "data")
         ground = Ground(data, data.split["test"])
-        for recipe, model, own in recipes(folder / "data", folder):
+        for recipe, model, own in recipes(folder / "data", folder, Effort()):
             signals = look(model, ground, CONTEXT, learners=own)
             found.append(
                 {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from references import A, B, C, L, M, S, np_mlp, params_of
+from torch.func import functional_call
 
 import omrl
 from omrl.algorithms import bcq, mbml_teachers, read_preset
@@ -22,6 +23,7 @@ from omrl.errors import OmrlError
 from omrl.families import FAMILIES
 from omrl.learning import loop, stages
 from omrl.learning.engine import Population
+from omrl.learning.nets import MLP
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from training_helpers import metrics, walks
 
@@ -419,6 +421,49 @@ def test_every_learner_gets_rows_of_its_own_task_in_order(data, tmp_path, stream
     assert batch["rew"].shape == (10, 7)
     assert (batch["rew"] == torch.arange(5.0).repeat(2)[:, None]).all()
     assert not torch.equal(batch["obs"][0], batch["obs"][5])  # two seeds draw rows of their own
+
+
+def stored(seeds, tasks):
+    """What stages could end with: networks of two copies, and something that is no network."""
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape):
+        return torch.randn(seeds, tasks, *shape, generator=generator)
+
+    of_network = {"rew_model.weight.0": normal(2, 5, 6), "rew_model.bias.0": normal(2, 1, 6)}
+    of_network |= {"rew_model.weight.1": normal(2, 6, 3), "rew_model.bias.1": normal(2, 1, 3)}
+    return {**of_network, "centre": normal(7), "other.weight.0": normal(4, 4), "visits": normal(1).long()}
+
+
+@pytest.mark.parametrize(("seeds", "room"), [(2, 1), (2, 16), (1, 16)])
+def test_what_stages_ended_with_is_there_for_the_tasks_of_a_batch(seeds, room):
+    tensors, tasks = stored(seeds, 4), torch.tensor([[3, 0, 1], [2, 2, 0]])
+    found = stages.Frozen(tensors, room=room).of(tasks)
+    for name, value in stages.of_tasks({n: v.expand(2, *v.shape[1:]) for n, v in tensors.items()}, tasks).items():
+        assert found[name].dtype == value.dtype
+        assert torch.equal(found[name][(..., *map(slice, value.shape[2:]))], value)
+        if name.startswith("rew_model."):  # the rest is room, and zero
+            assert float(found[name].abs().sum()) == pytest.approx(float(value.abs().sum()), rel=1e-5)
+        else:
+            assert found[name].shape == value.shape
+    assert (found["rew_model.weight.0"].shape[-2:] == (16, 16)) == (room == 16)
+    net = MLP(5, [6], 3, generator=torch.Generator(), copies=2)
+    rows = torch.randn(2, 3, 1, 9, 5, generator=torch.Generator().manual_seed(4))
+    answers = [
+        functional_call(net, {n.removeprefix("rew_model."): v for n, v in own.items() if "rew_" in n}, (rows,))
+        for own in (found, stages.of_tasks({n: v.expand(2, *v.shape[1:]) for n, v in tensors.items()}, tasks))
+    ]
+    torch.testing.assert_close(*answers)
+
+
+def test_networks_that_stages_ended_with_are_read_in_bfloat16_and_nothing_else():
+    tensors, tasks = stored(2, 4), torch.tensor([[3, 0, 1], [2, 2, 0]])
+    found = stages.Frozen(tensors, bfloat16=True).of(tasks)
+    low = {name for name, value in found.items() if value.dtype == torch.bfloat16}
+    assert low == {name for name in tensors if name.startswith("rew_model.")}
+    whole = stages.of_tasks(tensors, tasks)
+    for name in tensors:
+        assert torch.equal(found[name], whole[name].to(found[name].dtype))
 
 
 def test_teachers_learn_at_once_what_each_would_learn_alone():

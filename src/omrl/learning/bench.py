@@ -26,7 +26,7 @@ from omrl.commands.bench import Bench, Update
 from omrl.data import Tensors
 from omrl.learning.devices import choose_device, on_cpu
 from omrl.learning.sampling import MetaSampler, Normalisation
-from omrl.learning.stages import of_tasks, untrained
+from omrl.learning.stages import Frozen, untrained
 from omrl.runs.model import populate
 from omrl.storage.files import write_json
 from omrl.words import quantity
@@ -65,11 +65,11 @@ def _measure(args: Update, name: str, seeds: int, regulariser_steps: int, device
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, mode)
     sampler = _sampler(config, algorithm.batch_spec, seeds, device)
     # What an algorithm has learnt before takes the same time whatever it is.
-    frozen = untrained(algorithm.stages("reward"), seeds, TASKS, device)
+    frozen = Frozen(untrained(algorithm.stages("reward"), seeds, TASKS, device), args.bfloat16)
 
     def draw(generator: torch.Generator) -> Any:
         batch = sampler.draw(generator)
-        batch |= of_tasks(frozen, batch["task"])
+        batch |= frozen.of(batch["task"])
         return batch, algorithm.noise(batch, generator)
 
     def step() -> None:

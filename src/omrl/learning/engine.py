@@ -109,9 +109,9 @@ class Population:
         has_target = {name: any(name.startswith(f"{child}.") for child in targets) for name in shapes}
         names = sorted(shapes, key=lambda name: not has_target[name])
         asked = {name: shapes[name] for name in names}
-        of_networks = _roomy(learners[0], room or (ROOM if self.device.type == "cuda" else 1))
-        self._slots, width = _slots({**asked, **{name: of_networks[name] for name in names if name in of_networks}})
-        self._compact_slots, _ = _slots(asked)
+        of_networks = _roomy(learners[0], room or room_on(self.device))
+        self._slots, width = slots({**asked, **{name: of_networks[name] for name in names if name in of_networks}})
+        self._compact_slots, _ = slots(asked)
         target_width = max((self._end(name) for name in names if has_target[name]), default=0)
         self._flat = torch.zeros(self.size, width, device=self.device)
         self._first_moment = torch.zeros_like(self._flat)
@@ -356,18 +356,23 @@ def _aligned(numbers: int) -> int:
     return -(-numbers // ALIGN) * ALIGN
 
 
-def _slots(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, torch.Size]], int]:
+def slots(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, torch.Size]], int]:
     """Where each parameter begins in a flat tensor and its shape there, and how wide that tensor is."""
-    slots, width = {}, 0
+    found, width = {}, 0
     for name, shape in shapes.items():
-        slots[name] = (width, shape)
+        found[name] = (width, shape)
         width += _aligned(shape.numel())
-    return slots, width
+    return found, width
+
+
+def room_on(device: torch.device) -> int:
+    """What widths of networks are rounded up to a multiple of."""
+    return ROOM if device.type == "cuda" else 1
 
 
 def width_of(learner: nn.Module) -> int:
     """Of the flat tensor that holds a learner's parameters."""
-    return _slots({name: param.shape for name, param in learner.named_parameters()})[1]
+    return slots({name: param.shape for name, param in learner.named_parameters()})[1]
 
 
 def _roomy(learner: nn.Module, multiple: int) -> dict[str, torch.Size]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -47,16 +47,7 @@ class MLP(nn.Module):
         Zeros in the room to spare stay zeros: they meet units that are always zero and send no gradient to any.
         """
 
-        def wide(size: int) -> int:
-            return -(-size // multiple) * multiple
-
-        found = {}
-        for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
-            *lead, fan_in, fan_out = weight.shape
-            fan_out = fan_out if fan_out == 1 else wide(fan_out)
-            found[f"weight.{i}"] = torch.Size([*lead, wide(fan_in), fan_out])
-            found[f"bias.{i}"] = torch.Size([*bias.shape[:-1], fan_out])
-        return found
+        return {name: _roomy(name, param.shape, multiple) for name, param in self.named_parameters()}
 
     def forward(self, x: Tensor) -> Tensor:
         last, precision = len(self.weight) - 1, x.dtype
@@ -71,6 +62,38 @@ class MLP(nn.Module):
             if i < last:
                 x = torch.relu(x)
         return x[..., : self.outputs].to(precision)
+
+
+def _roomy(name: str, shape: torch.Size, multiple: int) -> torch.Size:
+    """The shape of a weight [..., in, out] or bias [..., 1, out] with room to spare."""
+
+    def wide(size: int) -> int:
+        return -(-size // multiple) * multiple
+
+    *lead, fan_in, fan_out = shape
+    fan_out = fan_out if fan_out == 1 else wide(fan_out)
+    return torch.Size([*lead, fan_in if "bias." in name else wide(fan_in), fan_out])
+
+
+def stored_networks(shapes: Mapping[str, torch.Size], multiple: int) -> dict[str, torch.Size]:
+    """Of shapes of tensors by name, those that are an MLP's parameters: as `room` has them.
+
+    They are told by their names, and by layers that fit one another.
+    """
+    found: dict[str, torch.Size] = {}
+    for prefix in [name.removesuffix("weight.0") for name in shapes if name.endswith("weight.0")]:
+        count = sum(name.startswith(f"{prefix}weight.") for name in shapes)
+        layers = [(f"{prefix}weight.{i}", f"{prefix}bias.{i}") for i in range(count)]
+        names = [name for layer in layers for name in layer]
+        if all(name in shapes for name in names) and _fit([(shapes[w], shapes[b]) for w, b in layers]):
+            found |= {name: _roomy(name, shapes[name], multiple) for name in names}
+    return found
+
+
+def _fit(layers: Sequence[tuple[torch.Size, torch.Size]]) -> bool:
+    """Whether pairs of a weight's and a bias's shape are the layers of one network."""
+    own = all(len(w) >= 2 and (*w[:-2], 1, w[-1]) == tuple(b) for w, b in layers)
+    return own and all(a[0][:-2] == b[0][:-2] and a[0][-1] == b[0][-2] for a, b in pairwise(layers))
 
 
 def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,8 @@ from torch import Tensor
 from omrl.algorithms.algorithm import BatchSpec, Stage
 from omrl.data import Tensors
 from omrl.learning import loop
-from omrl.learning.engine import Batch, Info, Params, Population
+from omrl.learning.engine import Batch, Info, Params, Population, room_on, slots
+from omrl.learning.nets import stored_networks
 from omrl.learning.sampling import Normalisation, OnDisk, make_sampler
 from omrl.runs.checkpoints import check_fits, load_checkpoint, save_checkpoint
 from omrl.runs.run import Run
@@ -44,6 +45,41 @@ def of_tasks(tensors: Params, tasks: Tensor) -> dict[str, Tensor]:
     """Of tensors [P, T, ...] those of some tasks [P, M], as [P, M, ...]."""
     learners = torch.arange(len(tasks), device=tasks.device)[:, None]
     return {name: value[learners, tasks] for name, value in tensors.items()}
+
+
+class Frozen:
+    """What stages ended with, ready for updates: all of a task side by side, so that one gather fetches it.
+
+    As the engine keeps what it trains: on a GPU networks have room for widths that matrix units like, and with
+    `bfloat16` they are read in it.
+    """
+
+    def __init__(self, tensors: Params, bfloat16: bool = False, room: int | None = None) -> None:
+        """`tensors` are [seed, task, ...] by name; one seed's are those of all learners."""
+        self._parts: list[tuple[dict[str, tuple[int, torch.Size]], Tensor]] = []
+        shapes = {name: value.shape[2:] for name, value in tensors.items()}
+        networks = stored_networks(shapes, room or room_on(next(iter(tensors.values())).device) if tensors else 1)
+        kinds = {name: torch.bfloat16 if bfloat16 and name in networks else tensors[name].dtype for name in tensors}
+        for kind in dict.fromkeys(kinds.values()):
+            own = {name: networks.get(name, shapes[name]) for name in tensors if kinds[name] == kind}
+            places, width = slots(own)
+            first = tensors[next(iter(own))]
+            packed = torch.zeros(*first.shape[:2], width, dtype=kind, device=first.device)
+            for name, (start, shape) in places.items():
+                view = packed[..., start : start + shape.numel()].view(*first.shape[:2], *shape)
+                view[(slice(None), slice(None), *map(slice, shapes[name]))] = tensors[name].to(kind)
+            self._parts.append((places, packed))
+
+    def of(self, tasks: Tensor) -> dict[str, Tensor]:
+        """Of some tasks [P, M], as [P, M, ...] by name."""
+        found: dict[str, Tensor] = {}
+        for places, packed in self._parts:
+            seeds, count, _ = packed.shape
+            learners = torch.arange(len(tasks) if seeds > 1 else 1, device=tasks.device)[:, None]
+            rows = packed.flatten(0, 1).index_select(0, (learners * count + tasks).flatten())
+            for name, (start, shape) in places.items():
+                found[name] = rows[:, start : start + shape.numel()].view(*tasks.shape, *shape)
+        return found
 
 
 def learn_stages(

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
-from torch import Generator, Tensor
+from torch import Generator
 
 from omrl.algorithms import ALGORITHMS, get_algorithm
 from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig
@@ -28,7 +28,7 @@ from omrl.learning.devices import choose_device, limited_threads, on_cpu
 from omrl.learning.engine import Batch, Info, Mode
 from omrl.learning.looks import Looks
 from omrl.learning.sampling import Normalisation, OnDisk, fits, make_sampler
-from omrl.learning.stages import learn_stages, of_tasks
+from omrl.learning.stages import Frozen, learn_stages
 from omrl.runs.choices import choices_of, in_units
 from omrl.runs.config import CONFIG, Batches, RunConfig
 from omrl.runs.mirrors import need_wandb
@@ -225,8 +225,8 @@ class Training(Model):
             batch_size=self.hyperparameters.batch_size,
             context_size=self.hyperparameters.context_size,
         )
-        self.frozen: dict[str, Tensor] = {}
-        """What the stages before ended with, [seed, task, ...]."""
+        self.frozen = Frozen({})
+        """What the stages before ended with."""
         self._info: Info = {}
         self._looks: Looks | None = None
         self._look_at: set[int] = set()
@@ -240,7 +240,8 @@ class Training(Model):
         """Learn what the algorithm needs to have learnt before, unless the run's folder has it: see stages.py."""
         stages, device = self.algorithm.stages(varies), str(self.population.device)
         if stages and self.step < self.run.config.steps:
-            self.frozen = learn_stages(stages, self.run, data, self.normalise, device, log_every)
+            learnt = learn_stages(stages, self.run, data, self.normalise, device, log_every)
+            self.frozen = Frozen(learnt, self.hyperparameters.bfloat16)
             self._clock.lap("stages")
 
     def learn(self, log_every: int, save_every: int, eval_every: int = 0) -> None:
@@ -318,7 +319,7 @@ class Training(Model):
 
     def _draw(self, generator: Generator) -> tuple[Batch, Batch]:
         batch = self.sampler.draw(generator)
-        batch |= of_tasks(self.frozen, batch["task"])
+        batch |= self.frozen.of(batch["task"])
         return batch, self.algorithm.noise(batch, generator)
 
 

@@ -25,7 +25,7 @@ from omrl.evaluation.given_context import given_context
 from omrl.evaluation.summaries import summary
 from omrl.learning import training
 from omrl.learning.devices import choose_device
-from omrl.learning.stages import learn_stages
+from omrl.learning.stages import Frozen, learn_stages
 from omrl.learning.starting import starting_point
 from omrl.runs.joining import OF_LEARNERS
 from omrl.runs.run import Run
@@ -185,9 +185,7 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
                     if not shared.frozen:
                         one = Run(run.folder, replace(run.config, seeds=1))
                         shared.frozen |= learn_stages(stages, one, rows, learner.normalise, device, 1_000)
-                    learner.frozen = {
-                        name: value.expand(len(own), *value.shape[1:]) for name, value in shared.frozen.items()
-                    }
+                    learner.frozen = Frozen(shared.frozen, usual.bfloat16)
                 shape = (dataset.observation_dim, dataset.action_dim)
                 own_seeds = [train.seed + group.places.index(place) for place in places]
                 learner.algorithm, learner.population = populate_trials(
