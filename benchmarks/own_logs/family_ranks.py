@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def truth(model: Training, own: Sequence[int], tested: MetaDataset) -> dict[str,
     return asdict(stats.mean(returns - logged, new_tasks=len(logged) > 2).interval())
 
 
-def measure(family: str, level: str) -> list[dict[str, Any]]:
+def measure(family: str, level: str, device: str = "cpu") -> list[dict[str, Any]]:
     """Every run of one family and level, as logs and simulator see it."""
     found = []
     with tempfile.TemporaryDirectory() as name:
@@ -69,7 +69,7 @@ def measure(family: str, level: str) -> list[dict[str, Any]]:
         data = MetaDataset.open(folder / "data")
         tested = data.select(data.split["test"])
         ground = Ground(data, data.split["test"])
-        for recipe, model, own in recipes(folder / "data", folder, EFFORTS[family]):
+        for recipe, model, own in recipes(folder / "data", folder, replace(EFFORTS[family], device=device)):
             seen = told(look(model, ground, CONTEXT, learners=own))
             where = {"domain": family, "logger": level, "recipe": recipe, "seeds": len(own)}
             found.append({**where, **seen, "true": {"gain": truth(model, own, tested)}})
@@ -80,11 +80,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="+", choices=list(FAMILIES))
     parser.add_argument("--levels", nargs="+", default=LEVELS, choices=LEVELS)
+    parser.add_argument("--device", default="cpu", help="where policies are trained")
     parser.add_argument("--json", type=Path, required=True)
     args = parser.parse_args()
     for family in args.families:
         for level in args.levels:
-            found = measure(family, level)
+            found = measure(family, level, args.device)
             before = json.loads(args.json.read_text()) if args.json.is_file() else []
             others = [row for row in before if (row["domain"], row["logger"]) != (family, level)]
             rows = sorted([*others, *found], key=lambda row: (list(FAMILIES).index(row["domain"]), row["logger"]))

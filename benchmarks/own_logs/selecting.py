@@ -49,6 +49,7 @@ class Effort:
     """Updates after which FOCAL's policies are judged."""
     cloned: int = 500
     changes: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
 
 
 def learners(
@@ -58,6 +59,7 @@ def learners(
     trials: Sequence[Mapping[str, float]],
     steps: int,
     folder: Path,
+    device: str,
 ) -> training.Training:
     """One population with SEEDS learners of each trial, ready to learn so many updates."""
     dataset = MetaDataset.open(data)
@@ -67,11 +69,11 @@ def learners(
     configs = [changed(base, trial, algorithm) for trial in trials for _ in range(SEEDS)]
     args = Train(algorithm, data, Path(), seeds=len(configs), steps=steps, level="mixed")
     run = Run.create(folder, training.run_config(args, base, dataset), {})
-    rows = dataset.select(dataset.split["train"]).to("cpu")
-    made = training.Training(run, rows, "cpu")
+    rows = dataset.select(dataset.split["train"]).to(device)
+    made = training.Training(run, rows, device)
     shape = (dataset.observation_dim, dataset.action_dim)
     seeds = list(range(SEEDS)) * len(trials)
-    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, "cpu")
+    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, device)
     return made
 
 
@@ -82,7 +84,7 @@ def recipes(data: Path, folder: Path, effort: Effort) -> Iterator[tuple[str, tra
     changes = {**CONTROL, "reward_scale": float(5.0 / spread), "alpha_max": max(ALPHAS), **effort.changes}
     trials = [{"alpha": alpha} for alpha in ALPHAS]
     last = effort.looks[-1]
-    made = learners("focal", data, changes, trials, last, folder / "focal")
+    made = learners("focal", data, changes, trials, last, folder / "focal", effort.device)
     for steps in effort.looks:
         made.run.config = replace(made.run.config, steps=steps)
         made.learn(last, last)
@@ -93,13 +95,13 @@ def recipes(data: Path, folder: Path, effort: Effort) -> Iterator[tuple[str, tra
     for damage in DAMAGE:
         for name, value in made.population.params.items():
             if name.startswith("actor"):
-                noise = torch.randn(value.shape, generator=generator)
+                noise = torch.randn(value.shape, generator=generator).to(value.device)
                 value.copy_(kept[name] + damage * kept[name].std() * noise)
         i = ALPHAS.index(10.0)
         yield f"focal, alpha 10, damaged by {damage:g}", made, list(range(i * SEEDS, (i + 1) * SEEDS))
     known = {one.name for one in fields(get_algorithm("contextual-bc").Config)}
     own = {name: value for name, value in effort.changes.items() if name in known}
-    cloned = learners("contextual-bc", data, own, [{}], effort.cloned, folder / "clone")
+    cloned = learners("contextual-bc", data, own, [{}], effort.cloned, folder / "clone", effort.device)
     cloned.learn(effort.cloned, effort.cloned)
     yield "cloned logger", cloned, list(range(SEEDS))
 

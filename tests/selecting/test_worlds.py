@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import COST, HORIZON, A, linear_log, linear_policies, linear_return, push
@@ -72,6 +74,25 @@ def test_who_leaves_the_log_gets_its_worst_rewards():
     found, lived = gains_found(log, [np.array([30.0, 30.0])])
     assert lived.clipped.mean() > 0.5
     assert found.mean() < 0.5 * HORIZON * min(rew.min() for rew in log.rew)
+
+
+def test_an_observation_that_never_changes_is_never_left():
+    log = linear_log(4, 20, LOGGER, spread=0.3)
+
+    def wider(rows):
+        return [np.concatenate([one, np.zeros((len(one), 1))], -1) for one in rows]
+
+    constant = replace(
+        log,
+        obs=wider(log.obs),
+        next_obs=wider(log.next_obs),
+        mean=np.append(log.mean, 0.0),
+        spread=np.append(log.spread, 1.0),
+    )
+    plain, _ = gains_found(log, GAINS)
+    found, lived = gains_found(constant, [np.append(gain, 0.0) for gain in GAINS])
+    assert not lived.clipped[:, :, :2].any()
+    np.testing.assert_allclose(found.mean(0), plain.mean(0), rtol=0.2, atol=0.1 * np.abs(lived.logged).mean())
 
 
 def test_an_end_that_a_policy_avoids_costs_it_nothing():

@@ -23,8 +23,9 @@ Act = Callable[[Array], Array]
 DRAWS = 12
 # Episodes of a task that are lived again, and the most rows of one of them.
 EPISODES, LONGEST = 20, 200
-# Observations leave the logged range by this share of it at most: beyond, no world is to be believed.
-BEYOND = 0.5
+# Observations leave the logged range by this share of it at most: beyond, no world is to be believed. What never changed
+# in the log has no range, and rounding is no leaving.
+BEYOND, ROUNDING = 0.5, 1e-3
 # The chance of an end: how smooth it is, and steps of Newton's method.
 END_LENGTH, END_RIDGE, NEWTON = 3.0, 0.1, 25
 
@@ -116,7 +117,8 @@ class Worlds:
         self.reward = candidates[self.rewarded_by]
         every = np.concatenate([*rows.obs, *rows.next_obs])
         low, high = every.min(0), every.max(0)
-        self.low, self.high = low - BEYOND * (high - low), high + BEYOND * (high - low)
+        room = np.maximum(BEYOND * (high - low), ROUNDING)
+        self.low, self.high = low - room, high + room
         self.ending = self._ending(seed + 2) if any(term.any() for term in rows.term) else None
         rewards = np.concatenate([rew[k] for rew, k in zip(rows.rew, kept, strict=True)])
         self.worst, self.best = float(rewards.min()), float(rewards.max())
