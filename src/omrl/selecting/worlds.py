@@ -23,8 +23,8 @@ Act = Callable[[Array], Array]
 DRAWS = 12
 # Episodes of a task that are lived again, and the most rows of one of them.
 EPISODES, LONGEST = 20, 200
-# Observations leave the logged range by this share of it at most: beyond, no world is to be believed. What never changed
-# in the log has no range, and rounding is no leaving.
+# Observations leave the logged range by this share of it at most: beyond, no world is to be believed. What never
+# changed in the log has no range, and rounding is no leaving.
 BEYOND, ROUNDING = 0.5, 1e-3
 # The chance of an end: how smooth it is, and steps of Newton's method.
 END_LENGTH, END_RIDGE, NEWTON = 3.0, 0.1, 25
