@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
 P = ParamSpec("P")
@@ -66,6 +67,7 @@ def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tenso
     """The function of tensors as a program of a list of them, traced on tensors that have shapes and no numbers."""
     from torch._functorch.compile_utils import fx_graph_cse
     from torch._guards import TracingContext, tracing
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -80,11 +82,27 @@ def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tenso
         # Views stay views: as copies, some would be kernels of their own before matrix products.
         pure = functionalize(function, remove="mutations")
         traced = make_fx(pure, decomposition_table=select_decomp_table())(*empty)
+        _forget_aliases(traced.graph)
         traced.graph = fx_graph_cse(traced.graph)
         traced.graph.eliminate_dead_code()
         traced.recompile()
-        program: Callable[..., Sequence[Tensor]] = compile_fx_inner(traced, empty, is_inference=True)
+        with config.patch(_one_kernel_for_many_pieces(inputs)):
+            program: Callable[..., Sequence[Tensor]] = compile_fx_inner(traced, empty, is_inference=True)
     return program
+
+
+def _one_kernel_for_many_pieces(inputs: Sequence[Tensor]) -> dict[str, bool]:
+    """Settings by which dozens of gradients are laid side by side by one kernel, not by one each; on a GPU alone."""
+    from torch._inductor import config
+
+    return {"force_pointwise_cat": True} if inputs[0].is_cuda and hasattr(config, "force_pointwise_cat") else {}
+
+
+def _forget_aliases(graph: Graph) -> None:
+    """Take a tensor for its alias: what a loss reads detached and another as it is would else be computed twice."""
+    for node in graph.nodes:
+        if node.target in (torch.ops.aten.alias.default, torch.ops.aten.detach.default):
+            node.replace_all_uses_with(node.args[0])
 
 
 @contextmanager
