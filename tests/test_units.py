@@ -21,7 +21,7 @@ from omrl.storage.folders import BeingWritten
 from omrl.units import local, place, schedule
 from omrl.units.board import Board, page, print_status
 from omrl.units.local import Inline, Processes
-from omrl.units.schedule import Event, chains, raise_failures, run_all
+from omrl.units.schedule import Event, Schedule, chains, raise_failures, run_all
 from omrl.units.simulate import simulate
 from omrl.units.transfer import Changes, Message, Places, receive, sha256, tree
 from omrl.units.unit import Outcome, Plan, Read, Unit, Work, perform
@@ -321,6 +321,12 @@ def test_types_in_what_a_board_wrote_are_checked(tmp_path, key, value):
 def test_places_that_make_no_sense(on, at_once, storage, message):
     with pytest.raises(OmrlError, match=message):
         place.check(on, at_once, storage)
+
+
+def test_what_needs_no_gpu_goes_first_where_others_need_one():
+    train = [Unit(f"train {i}", "train", "", gpu=1.0, seconds=9.0) for i in range(2)]
+    schedule = Schedule([*train, Unit("test", "test", "", seconds=1.0)])
+    assert [schedule.next().name for _ in range(3)] == ["test", "train 0", "train 1"]
 
 
 def test_a_simulated_schedule_is_the_one_by_hand_and_never_beats_its_bounds():

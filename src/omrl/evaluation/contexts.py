@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from torch.func import vmap
@@ -14,13 +12,11 @@ from omrl.runs.model import Model
 from omrl.runs.policy import CONTEXT
 
 
-def infer_tasks(
-    model: Model, view: MetaDataset, context: int, seed: int, params: Mapping[str, torch.Tensor] | None = None
-) -> torch.Tensor:
+def infer_tasks(model: Model, view: MetaDataset, context: int, seed: int) -> torch.Tensor:
     """Every seed's embedding of every task, [P, T, l]."""
     contexts = draw_contexts(model, view, context, seed)
     with torch.no_grad():
-        z: torch.Tensor = vmap(model.algorithm.infer)(params or model.population.params, contexts)
+        z: torch.Tensor = vmap(model.algorithm.infer)(model.population.params, contexts)
     return z
 
 

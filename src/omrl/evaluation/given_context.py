@@ -30,22 +30,12 @@ class GivenContext(Protocol):
         return {"return": given_context(model, use.log, use.context, use.episodes, use.seed)}
 
 
-def given_context(
-    model: Model,
-    view: MetaDataset,
-    context: int,
-    episodes: int,
-    seed: int,
-    params: Mapping[str, torch.Tensor] | None = None,
-) -> Array:
-    """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows.
-
-    `params` are the learners' as they are, or as somebody kept them.
-    """
+def given_context(model: Model, view: MetaDataset, context: int, episodes: int, seed: int) -> Array:
+    """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows."""
     family = get_family(view.family or "")
     tasks, seeds = view.tasks, model.population.size
-    params, device = params or model.population.params, model.population.device
-    z = infer_tasks(model, view, context, seed, params).repeat_interleave(episodes, dim=1)
+    params, device = model.population.params, model.population.device
+    z = infer_tasks(model, view, context, seed).repeat_interleave(episodes, dim=1)
     per_seed = len(tasks) * episodes
     simulator = family.simulator([task for _ in range(seeds) for task in tasks for _ in range(episodes)])
     generators = [

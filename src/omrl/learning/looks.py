@@ -1,13 +1,13 @@
 """Looks at the return on unseen tasks while a run trains: for the learning curve, never for choosing.
 
-A simulator steps on the CPU. Where the learners learn on a GPU, a look therefore goes on beside the updates, with a
-copy of the parameters that it is about, and its numbers are those that a look between two updates would have. On a CPU,
-where both would fight for the cores, it is one.
+A simulator steps on the CPU. Where the learners learn on a GPU, a look therefore goes on beside the updates: by copies
+of the learners that act on the CPU too, as each of a thousand small steps would else wait for the updates' turn. Its
+numbers are those that a look between two updates would have. Where learners learn on the CPU, both would fight for the
+cores, and a look is one between two updates.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,24 +38,26 @@ class Looks:
 
     def __init__(self, trained: Model, unseen: MetaDataset, beside: bool | None = None) -> None:
         """`beside`: whether updates go on meanwhile; None for yes on a GPU alone."""
+        cuda = trained.population.device.type == "cuda"
+        beside = cuda if beside is None else beside
+        self._trained, self._unseen = trained, unseen
         # Its own networks: calling one puts the given parameters into the module for a moment, which two threads must
         # not do to the same module.
-        self._trained, self._unseen = copy.copy(trained), unseen
-        self._trained.algorithm = copy.deepcopy(trained.algorithm)
-        self._cuda = trained.population.device.type == "cuda"
-        self._pool = ThreadPoolExecutor(1, "omrl-look") if (self._cuda if beside is None else beside) else None
-        # A stream of its own, served first: in that of the updates it would wait behind all that are queued there.
-        self._stream = torch.cuda.Stream(priority=-1) if self._cuda else None  # type: ignore[no-untyped-call]
+        self._acting = trained.copy_on_cpu() if cuda or beside else trained
+        self._pool = ThreadPoolExecutor(1, "omrl-look") if beside else None
+        # A stream of its own: in that of the updates copies would wait behind all that are queued there.
+        self._stream = torch.cuda.Stream(priority=-1) if cuda else None  # type: ignore[no-untyped-call]
         self._begun: deque[tuple[int, Future[list[float]]]] = deque()
 
     def begin(self, step: int) -> None:
         """Look at the learners as they are after this update."""
+        params: Mapping[str, Tensor] = self._trained.population.params
         if self._pool is None:
             done: Future[list[float]] = Future()
-            done.set_result(self._look(self._trained.population.params))
+            done.set_result(self._look(params))
             self._begun.append((step, done))
             return
-        params = {name: value.clone() for name, value in self._trained.population.params.items()}
+        params = {name: value.clone() for name, value in params.items()}
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())
         self._begun.append((step, self._pool.submit(self._look, params)))
@@ -72,7 +74,10 @@ class Looks:
             self._pool.shutdown(cancel_futures=True)
 
     def _look(self, params: Mapping[str, Tensor]) -> list[float]:
-        own: Any = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-        with own:
-            returns = given_context(self._trained, self._unseen, CONTEXT_ROWS, episodes=1, seed=0, params=params)
+        if self._acting is not self._trained:
+            own: Any = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+            with own:
+                for name, value in self._acting.population.params.items():
+                    value.copy_(params[name])
+        returns = given_context(self._acting, self._unseen, CONTEXT_ROWS, episodes=1, seed=0)
         return [float(value) for value in returns.mean((1, 2))]

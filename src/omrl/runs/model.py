@@ -246,10 +246,17 @@ class Model:
             warnings.warn(sentence, StrangeContext, stacklevel=3)
         return score
 
-    def __copy__(self) -> Self:
-        """One that shares everything: who looks at a model while it learns gives its copy parameters of its own."""
-        other = type(self).__new__(type(self))
+    def copy_on_cpu(self) -> Model:
+        """One with learners of its own on a CPU, with the same parameters as they are now."""
+        other = Model.__new__(Model)
         vars(other).update(vars(self))
+        other.algorithm, other.population = populate(
+            type(self.algorithm), self.obs_dim, self.act_dim, self.hyperparameters, self.run.config.all_seeds(), "cpu"
+        )
+        other.lock = threading.Lock()
+        other.normalise = Normalisation(self.normalise.mean.cpu(), self.normalise.std.cpu())
+        for name, value in self.population.params.items():
+            other.population.params[name].copy_(value)
         return other
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Never:

@@ -126,7 +126,8 @@ class Cut:
             )
 
     def _unit(self, name: str, kind: str, label: str, after: tuple[str, ...], seconds: float) -> Unit:
-        gpu = self._means.gpu if kind in ("data", "train", "test") else 0.0
+        # A test steps a simulator, and its policies act on the CPU beside it.
+        gpu = self._means.gpu if kind in ("data", "train") else 0.0
         # A plan that is gone on with stays what it was.
         threads = self._threads.get(name) or self._means.threads
         return Unit(
@@ -263,7 +264,7 @@ class Cut:
             return None
         if (maker := self._makers.setdefault(raw, unit.name)) != unit.name:
             return maker
-        told = {"run": str(run), "device": self._means.device, "trust": list(self._trust(job)), "options": options}
+        told = {"run": str(run), "device": "cpu", "trust": list(self._trust(job)), "options": options}
         return Work("test", told, (read,), (str(run), log), log, memory=self._memory([read]))
 
     def _trust(self, job: Job) -> tuple[str, ...]:
@@ -284,7 +285,7 @@ class Cut:
             "scale": name,
             "out": out,
             "note": " ".join(part for part in (scale.note, self.notes(cells)) if part),
-            "device": self._means.device,
+            "device": "cpu",
             **self._options,
         }
         # Data before the runs, whose configs name it.

@@ -1,8 +1,9 @@
 """Which unit comes next, and what becomes of those that are lost, fail, or do not fit.
 
 The order is that of list scheduling: of all units whose predecessors are done, the one with the longest chain of work
-behind it goes first. A unit that is lost is prepared again, which finds what it had reached. One that fails takes those
-with it that need it, and no other.
+behind it goes first. Where some need a GPU, those that need none go before them: they are short, and what they finish
+is there if the rest is interrupted. A unit that is lost is prepared again, which finds what it had reached. One that
+fails takes those with it that need it, and no other.
 """
 
 from __future__ import annotations
@@ -104,17 +105,18 @@ class Schedule:
         self.ended: dict[str, Outcome] = {}
         self._followers: dict[str, list[str]] = {}
         self._open: dict[str, int] = {}
-        self._ready: list[tuple[float, int, str]] = []
-        self._order: dict[str, tuple[float, int]] = {}
+        self._ready: list[tuple[bool, float, int, str]] = []
+        self._order: dict[str, tuple[bool, float, int]] = {}
         self.add(units)
 
     def add(self, units: Sequence[Unit]) -> None:
         """More units; one that is there takes the place of the earlier one of its name."""
-        places = {name: place for name, (_, place) in self._order.items()}
+        places = {name: place for name, (*_, place) in self._order.items()}
         self.units |= {unit.name: unit for unit in units}
         length = chains(list(self.units.values()))
         for unit in units:
-            self._order[unit.name] = (-length[unit.name], places.get(unit.name, len(self._order)))
+            place = places.get(unit.name, len(self._order))
+            self._order[unit.name] = (unit.gpu > 0, -length[unit.name], place)
             missing = [name for name in unit.after if name not in self.ended]
             for name in missing:
                 self._followers.setdefault(name, []).append(unit.name)
@@ -132,8 +134,8 @@ class Schedule:
         self._open[name] += 1
 
     def next(self) -> Unit | None:
-        """The ready unit with the longest chain behind it."""
-        return self.units[heapq.heappop(self._ready)[2]] if self._ready else None
+        """The ready unit that comes first."""
+        return self.units[heapq.heappop(self._ready)[-1]] if self._ready else None
 
     def end(self, name: str, outcome: Outcome) -> list[str]:
         """Who could go on goes on; those that cannot any more are returned, and have ended too."""
