@@ -128,6 +128,28 @@ def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, **more):
     return found
 
 
+def compared(family):
+    row = {"family": family, "level": "expert", "random": 0.0, "expert": 10.0}
+    return {
+        "experiment": f"comparison-{family}",
+        "rows": [
+            row | {"row": label, "mean": {"value": value, "low": value - 1, "high": value + 1}}
+            for label, value in (("Batch PEARL", 4.0), ("FOCAL", 8.0))
+        ],
+    }
+
+
+def test_one_picture_sums_up_all_comparisons(tmp_path):
+    sizes = []
+    for count in (1, 3, 4):
+        pictures.overview([compared(f"family-{i}") for i in range(count)], tmp_path / "overview.png")
+        with Image.open(tmp_path / "overview.png") as picture:
+            sizes.append(picture.size)
+            assert len(picture.convert("RGB").getcolors(1 << 20)) > 3
+    (narrow, low), (wide, one), (same, two) = sizes
+    assert narrow < wide == same and low == one and abs(two - 2 * one) <= 1
+
+
 def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, published):
     out = tmp_path / "out"
     found = finished(out, "power-law", runs=("runs/a", "runs/a", "runs/b"))

@@ -7,10 +7,10 @@ The first word is a folder in results/; the others are experiments of a study, a
 left them, or runs that `omrl evaluate` has tested. Neither checkpoints nor data are needed here.
 
 Results, raw scores, curves, tables and pictures of an experiment go to results/STUDY/NAME/, config, environment and
-timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/. An experiment
-that is not named stays as it is; where it has a run that has other scores here, the one here was trained again, and is
-kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. `python tools/tables.py` then
-brings the pages up to date.
+timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/, with one of all
+comparisons. An experiment that is not named stays as it is; where it has a run that has other scores here, the one here
+was trained again, and is kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. `python
+tools/tables.py` then brings the pages up to date.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import overview
 
 from omrl.families import FAMILIES
 from omrl.storage.files import read_rows, write_json
@@ -34,6 +35,8 @@ SETTINGS = ("config.json", "environment.json", "timings.json")
 OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
 # The same curves as `return`, which pages show.
 NOT_SHOWN = ("return-log",)
+# Experiments that one picture sums up.
+COMPARISONS = "comparison-"
 
 Results = Mapping[str, Any]
 
@@ -150,6 +153,9 @@ def tidy(study: Path) -> None:
                 pictures.mkdir(parents=True, exist_ok=True)
                 shown = pictures / f"{results['experiment']}-{figure}.png"
                 shutil.copyfile(results["folder"] / "figures" / f"{figure}.png", shown)
+    if compared := [results for results in there if results["experiment"].startswith(COMPARISONS)]:
+        pictures.mkdir(parents=True, exist_ok=True)
+        overview(compared, pictures / "overview.png")
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
