@@ -372,10 +372,17 @@ def test_runs_are_ranked_by_domain_with_medians_of_both_halves():
     runs += [judged("battery", true, true) for true in range(3)]
     _, *rows = cells(own_logs.select_rank(runs))
     assert [row[:4] for row in rows[:2]] == [
-        ["crane, noisy", "3", "0.50", "-0.50"],
-        ["battery, noisy", "3", "1.00", "-1.00"],
+        ["crane, noisy", "3", "0.50", "0.50"],
+        ["battery, noisy", "3", "1.00", "1.00"],
     ]
+    assert [row[4] for row in rows[:2]] == ["-0.50", "-1.00"]
     assert [row[2] for row in rows[2:]] == ["**0.50**", "**1.00**"]
+
+
+def test_runs_that_worlds_lost_are_ranked_behind_others_by_their_actions():
+    lost = [judged("crane", true, -true, left=0.5, action_error=1 - true) for true in (0.1, 0.2, 0.3)]
+    _, row, *_ = cells(own_logs.select_rank([*lost, judged("crane", 1, -9)]))
+    assert row[2:4] == ["1.00", "-1.00"]
 
 
 def test_runs_that_are_equal_share_a_rank():

@@ -17,7 +17,7 @@ from omrl.errors import OmrlError
 from omrl.evaluation.stats import Estimate
 from omrl.runs.run import RUN, Run
 from omrl.selecting.logs import Actions
-from omrl.selecting.verdict import FAR, LEFT, Findings, judge, mean_of_draws
+from omrl.selecting.verdict import FAR, LEFT, LOST, Findings, judge, mean_of_draws, standing
 from omrl.storage import folders
 from training_helpers import SMALL
 
@@ -145,6 +145,12 @@ def test_signals_that_disagree_are_named(changes, word, why):
     assert verdict.word == word
     assert why in " ".join(verdict.reasons)
     assert bool(verdict.reasons) == (word == "cannot tell")
+
+
+def test_runs_that_worlds_lost_come_last_those_first_that_act_as_the_logger_did():
+    worst = replace(FOUND, gain=Estimate(-9.0, -10.0, -8.0))
+    lost = [replace(FOUND, left=2 * LOST, action_error=error) for error in (0.2, 0.9)]
+    assert sorted([*reversed(lost), worst, FOUND], key=standing, reverse=True) == [FOUND, worst, *lost]
 
 
 def test_an_interval_has_the_spread_of_seeds_tasks_and_worlds():

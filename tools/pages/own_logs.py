@@ -12,7 +12,7 @@ import numpy as np
 from pages.markdown import number, table
 
 from omrl.evaluation.stats import Estimate, Measured, mean
-from omrl.selecting.verdict import Findings, judge
+from omrl.selecting.verdict import Findings, judge, standing
 
 # The domains that the thresholds of the verdict were fixed on; the others were made, and judged, afterwards.
 FIXED_ON = ("fermenter", "crane", "irrigation")
@@ -24,7 +24,8 @@ RUN_LAST = {(domain, logger) for domain in ("anaesthesia", "battery") for logger
 # A run does harm that harms in this much larger a share of its episodes than the logger.
 HARM = 0.05
 # What runs could be ranked by.
-RANKED_BY: Mapping[str, Callable[[Any], float]] = {
+RANKED_BY: Mapping[str, Callable[[Any], Any]] = {
+    "as `omrl select` ranks": lambda found: standing(findings(found)),
     "return in worlds": lambda found: found["gain"]["value"],
     "fitted Q": lambda found: found["fitted_q"]["value"],
     "action error": lambda found: -found["action_error"],
@@ -268,16 +269,17 @@ def _truth(gain: Mapping[str, float]) -> str:
     return "better" if gain["low"] > 0 else "worse" if gain["high"] < 0 else "neither"
 
 
-def _spearman(one: Sequence[float], other: Sequence[float]) -> float:
+def _spearman(one: Sequence[Any], other: Sequence[Any]) -> float:
     ranks = [_ranks(values) for values in (one, other)]
     if min(found.std() for found in ranks) == 0:
         return math.nan  # who are all equal have no order
     return float(np.corrcoef(*ranks)[0, 1])
 
 
-def _ranks(values: Sequence[float]) -> Any:
+def _ranks(values: Sequence[Any]) -> Any:
     """Those that are equal share a rank."""
-    found = np.asarray(values)
+    order = sorted(set(values))
+    found = np.array([order.index(value) for value in values])
     return (found[:, None] > found).sum(1) + 0.5 * (found[:, None] == found).sum(1)
 
 

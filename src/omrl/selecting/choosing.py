@@ -16,7 +16,7 @@ from omrl.runs.model import Model
 from omrl.runs.records import LOGGED
 from omrl.runs.run import Run
 from omrl.selecting.signals import Ground, Signals, look
-from omrl.selecting.verdict import Findings, Verdict, judge, sum_up
+from omrl.selecting.verdict import Findings, Verdict, judge, standing, sum_up
 from omrl.storage import folders
 
 # Of the files in a run's folder.
@@ -60,7 +60,7 @@ def select(
             with folders.only_writer(run.folder, f".{SELECTED}.lock"):
                 found.append(_judge(run, split, context, seed, data, trust, grounds))
             meter.update(done + 1, found[-1].verdict.word)
-    return sorted(found, key=lambda one: -one.findings.gain.value)
+    return sorted(found, key=lambda one: standing(one.findings), reverse=True)
 
 
 def _judge(

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from omrl.commands.select import Select
 from omrl.selecting.choosing import SELECTED, Choice, select
-from omrl.selecting.verdict import LEVEL
+from omrl.selecting.verdict import LEVEL, LOST
 from omrl.words import quantity
 
 
@@ -33,6 +33,9 @@ def run(args: Select) -> None:
     for one in found:
         for reason in one.verdict.reasons:
             print(f"{one.run}: {reason}")
+        if one.findings.left > LOST:
+            lost = f"it leaves the log altogether in {one.findings.left:.0%} of its steps"
+            print(f"{one.run}: {lost}; so it stands behind those that do not, by its action error")
     print(f"All that was found is in {SELECTED}.json and {SELECTED}.csv of each run.")
     print(
         "Not in the table, but there: outside (share of actions outside the logged range), disagreement (how far seeds "
