@@ -149,7 +149,7 @@ def test_compiled_parts_equal_eager_ones():
 
 def test_where_the_compiler_fails_parts_run_as_they_are(monkeypatch):
     def fail(*_):
-        raise InductorError(ValueError("no tile"), None)
+        raise InductorError(ValueError("no room"), None)
 
     monkeypatch.setattr(compiling, "compile_traced", fail)
     eager, compiled = (stepped([1, 2], "head", 3, mode=mode) for mode in ("eager", "compiled"))

@@ -12,12 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
@@ -79,9 +80,11 @@ def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tenso
     shapes_alone = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     empty = [shapes_alone.from_tensor(tensor, static_shapes=True) for tensor in inputs]
     with tracing(TracingContext(shapes_alone)):
-        # Views stay views: as copies, some would be kernels of their own before matrix products.
-        pure = functionalize(function, remove="mutations")
-        traced = make_fx(pure, decomposition_table=select_decomp_table())(*empty)
+        trace = partial(make_fx, decomposition_table=select_decomp_table())
+        traced = trace(function)(*empty)
+        if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in traced.graph.nodes):
+            # Views stay views: as copies, some would be kernels of their own before matrix products.
+            traced = trace(functionalize(traced, remove="mutations"))(*empty)
         _forget_aliases(traced.graph)
         traced.graph = fx_graph_cse(traced.graph)
         traced.graph.eliminate_dead_code()

@@ -119,6 +119,12 @@ class Population:
         self._plain = torch.zeros(width, dtype=torch.bool, device=self.device)
         self._steps = torch.zeros(width, device=self.device)
         self.alive = torch.ones(self.size, dtype=torch.bool, device=self.device)
+        # Where there is room to spare: what is no room.
+        self._asked: Tensor | None = None
+        if self._slots != self._compact_slots:
+            self._asked = torch.zeros(1, width, dtype=torch.bool, device=self.device)
+            for view, _, _ in self._places(self._asked):
+                view.fill_(True)
 
         self.params = self._asked_views(self._flat)
         own = [dict(learner.named_parameters()) for learner in learners]
@@ -227,6 +233,7 @@ class Population:
         whole |= {"low": low} if low is not None else {}
         found = {name: tensor[:, part] for name, tensor in whole.items()}
         found |= {"steps": self._steps[part], "plain": self._plain[part], "alive": self.alive}
+        found |= {"asked": self._asked[:, part]} if self._asked is not None else {}
         if targets:
             found |= {"targets": self._target_flat, **({"low_targets": low_targets} if low_targets is not None else {})}
         return found
@@ -335,7 +342,7 @@ def _apply(tau: float, state: Mapping[str, Tensor], gradients: Sequence[Tensor],
     alive, flat, rate = state["alive"], state["flat"], state["rate"]
     alive.logical_and_(torch.isfinite(gradient).all(dim=1) & torch.isfinite(loss))
     moving = alive[:, None]
-    gradient = torch.where(moving, gradient, 0.0)
+    gradient = torch.where(moving & state["asked"] if "asked" in state else moving, gradient, 0.0)
     beta1, beta2 = ADAM_BETAS
     steps = state["steps"].add_(1.0)
     first = state["first"].lerp_(gradient, 1.0 - beta1)

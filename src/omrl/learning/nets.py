@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.inputs, self.outputs = inputs, outputs
-        sizes = [inputs, *hidden, outputs]
+        self.sizes = sizes = [inputs, *hidden, outputs]
         lead = () if copies is None else (copies,)
         self.weight = nn.ParameterList()
         self.bias = nn.ParameterList()
@@ -44,24 +45,79 @@ class MLP(nn.Module):
     def room(self, multiple: int) -> dict[str, torch.Size]:
         """Shapes of the parameters with every width rounded up, as matrix units like them; a single output stays one.
 
-        Zeros in the room to spare stay zeros: they meet units that are always zero and send no gradient to any.
+        Zeros there meet units that are zero, or one where a bias has its gradient by it. What gradient they get is to
+        be ignored: zeros they have to stay.
         """
 
         return {name: _roomy(name, param.shape, multiple) for name, param in self.named_parameters()}
 
     def forward(self, x: Tensor) -> Tensor:
         last, precision = len(self.weight) - 1, x.dtype
+        x = x.to(self.weight[0].dtype)
+        if x.shape[-1] < self.weight[0].shape[-2]:
+            x = torch.nn.functional.pad(x, (0, self.weight[0].shape[-2] - x.shape[-1]))
+        if self._has_spare(0):
+            x = x + _one_at(self.inputs, x)
         for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
-            if i == 0 and x.shape[-1] < weight.shape[-2]:
-                x = torch.nn.functional.pad(x, (0, weight.shape[-2] - x.shape[-1]))
             if i == last and weight.shape[-1] == 1:
                 # A single output is a sum, which matrix units are bad at; values need all digits.
                 x = (x.to(precision) * weight.to(precision).mT).sum(-1, keepdim=True) + bias.to(precision)
+            elif self._has_spare(i):
+                if i < last and self._has_spare(i + 1):
+                    bias = bias + _one_at(self.sizes[i + 1], bias)
+                x = _affine(x, weight, bias, self.sizes[i])
             else:
-                x = x.to(weight.dtype) @ weight + bias
+                x = x @ weight + bias
             if i < last:
                 x = torch.relu(x)
         return x[..., : self.outputs].to(precision)
+
+    def _has_spare(self, layer: int) -> bool:
+        """Whether a layer's input has room for a one beside it, by which a bias has its gradient: see `_Affine`."""
+        weight = self.weight[layer]
+        single = layer == len(self.weight) - 1 and weight.shape[-1] == 1
+        return weight.shape[-2] > self.sizes[layer] and weight.ndim <= 3 and not single
+
+
+class _Affine(torch.autograd.Function):
+    """x @ weight + bias, where x has a one in the column `spare`, whose weights are zero.
+
+    The product that gives the weights their gradient then has the bias's in that row, and rows need not be summed up by
+    kernels of their own, a sixth of all that an update has. The spare weights get that gradient too: whoever gave room
+    for them does not let them move.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, spare: int) -> Tensor:
+        return x @ weight + bias
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+        x, weight, _, ctx.spare = inputs
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight = ctx.saved_tensors
+        both = x.mT @ gradient
+        return gradient @ weight.mT, both, both[..., ctx.spare : ctx.spare + 1, :], None
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor, spare: int) -> Tensor:
+    """For rows [..., in] of one network, or [B, in] and [copies, B, in] of several."""
+    if weight.ndim == 3:
+        rows = x if x.ndim == 3 else x.expand(len(weight), *x.shape)
+        found: Tensor = _Affine.apply(rows, weight, bias, spare)  # type: ignore[no-untyped-call]
+        return found
+    found = _Affine.apply(x.flatten(0, -2), weight, bias, spare)  # type: ignore[no-untyped-call]
+    return found.view(*x.shape[:-1], weight.shape[-1])
+
+
+def _one_at(place: int, like: Tensor) -> Tensor:
+    """A row of zeros with a one."""
+    return (torch.arange(like.shape[-1], device=like.device) == place).to(like.dtype)
 
 
 def _roomy(name: str, shape: torch.Size, multiple: int) -> torch.Size:

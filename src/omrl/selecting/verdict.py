@@ -71,7 +71,7 @@ def sum_up(signals: Signals) -> Findings:
 
 
 def standing(found: Findings) -> tuple[bool, float]:
-    """What runs are ordered by, larger is better: the estimate; those that worlds lost come behind, by their actions."""
+    """What runs are ordered by, larger is better: the estimate; behind it those that worlds lost, by their actions."""
     return (False, -found.action_error) if found.left > LOST else (True, found.gain.value)
 
 
