@@ -20,24 +20,26 @@ from omrl.studies.judging import ZONES, rate_of_differences, way
 SEEDS = 5
 
 
+def rate(folder: Path) -> float:
+    """The share of a tested run's splits that are told apart."""
+    scores, path = read_scores(folder / "scores.csv"), folder / "scores.json"
+    if scores is None or not path.is_file() or scores.returns.shape[0] < 2 * SEEDS:
+        sys.exit(f"{folder} needs a scores.csv of {2 * SEEDS} seeds or more and its summary: omrl evaluate {folder}")
+    summary = json.loads(path.read_text())
+    whole = way(summary)
+    return rate_of_differences(
+        scores.returns.mean(-1),
+        np.random.default_rng(0),
+        new_tasks=not summary["tasks_trained_on"],
+        zone=None if whole is None else ZONES["return"] * abs(whole),
+        seeds=SEEDS,
+    )
+
+
 def main() -> None:
     """Print the rate of every run that is named."""
     for folder in map(Path, sys.argv[1:]):
-        scores, path = read_scores(folder / "scores.csv"), folder / "scores.json"
-        if scores is None or not path.is_file() or scores.returns.shape[0] < 2 * SEEDS:
-            sys.exit(
-                f"{folder} needs a scores.csv of {2 * SEEDS} seeds or more and its summary: omrl evaluate {folder}"
-            )
-        summary = json.loads(path.read_text())
-        whole = way(summary)
-        rate = rate_of_differences(
-            scores.returns.mean(-1),
-            np.random.default_rng(0),
-            new_tasks=not summary["tasks_trained_on"],
-            zone=None if whole is None else ZONES["return"] * abs(whole),
-            seeds=SEEDS,
-        )
-        print(f"{folder}: {rate:.1%} of splits are told apart")
+        print(f"{folder}: {rate(folder):.1%} of splits are told apart")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "paper-curves": (paper.curves, "paper"),
     "paper-embeddings": (paper.embeddings, "paper"),
     "tuning": (paper.tuning, "tuning/tuned.json"),
+    "aa": (paper.told_apart, "aa"),
     "own-logs": (own_logs.cells, "own-logs/own-logs.json"),
     "own-logs-summary": (own_logs.summary, "own-logs/own-logs.json"),
     "trial": (own_logs.trial, "own-logs/trial.json"),

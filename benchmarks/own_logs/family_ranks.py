@@ -1,6 +1,6 @@
 """How well `omrl select` ranks policies in omrl's own task families, whose simulators tell what they are truly worth.
 
-    python benchmarks/own_logs/family_ranks.py sparse-point-robot point-robot-wind --json results/own-logs/families.json
+    python benchmarks/own_logs/family_ranks.py point-robot-wind ant-fwd-back --json results/own-logs/families.json
 
 Logs are rebuilt from the stored policies, of one quality level or of all of them, and judged are the same kinds of runs
 as in the made-up domains (selecting.py). Families and levels that are not named keep their figures.

@@ -25,6 +25,7 @@ from omrl.commands.train import Train
 from omrl.data import MetaDataset
 from omrl.evaluation import stats
 from omrl.learning import training
+from omrl.learning.devices import on_cpu
 from omrl.learning.starting import about_choices
 from omrl.runs.run import Run
 from omrl.schema import changed
@@ -73,7 +74,9 @@ def learners(
     made = training.Training(run, rows, device)
     shape = (dataset.observation_dim, dataset.action_dim)
     seeds = list(range(SEEDS)) * len(trials)
-    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, device)
+    # As a run of so many updates would learn.
+    mode = on_cpu(base, len(configs), steps)["mode"] if device == "cpu" else None
+    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, device, mode)
     return made
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pages.markdown import number, table
+from aa_rate import rate
+from pages.markdown import interval, number, table
 
 from omrl.families import FAMILIES
 from omrl.reporting.tables import NONE
@@ -158,3 +159,19 @@ def tuning(figures: Any) -> str:
         )
     words = ("row", "tried", "best")
     return table(("family", "row", "trials x seeds", "tried", "best", "its return", "normalised"), rows, words)
+
+
+def told_apart(runs: Any) -> str:
+    """How often seeds of one configuration are told apart (tools/aa_rate.py)."""
+    rows = [
+        [
+            f"{run['family']}, {run['algorithm']}, preset `{run['preset']}`",
+            f"{run['level']}",
+            f"{run['seeds']}",
+            f"{run['updates']:,}",
+            interval(run["mean"], 2),
+            f"{rate(run['folder']):.1%}",
+        ]
+        for run in runs
+    ]
+    return table(("run", "level", "seeds", "updates", "return [95 %]", "5 against 5 told apart"), rows)
