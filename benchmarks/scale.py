@@ -50,7 +50,7 @@ def units_of(times: int):
             if number and shared:
                 continue
             after = tuple(name if name.startswith("data ") else f"{name} #{number}" for name in unit.after)
-            gpu = unit.gpu if unit.kind in ("train", "test") else 0.0
+            gpu = unit.gpu if unit.kind == "train" else 0.0
             found.append(replace(unit, name=unit.name if shared else f"{unit.name} #{number}", after=after, gpu=gpu))
     return found, wanted
 

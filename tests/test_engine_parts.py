@@ -141,8 +141,9 @@ def test_a_child_that_fails_in_its_own_step_freezes_the_learner():
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on CPU")
-def test_compiled_parts_equal_eager_ones():
-    eager, compiled = (stepped([1, 2], "body", 3, mode=mode) for mode in ("eager", "compiled"))
+@pytest.mark.parametrize("room", [1, 16])
+def test_compiled_parts_equal_eager_ones(room):
+    eager, compiled = (stepped([1, 2], "body", 3, mode=mode, room=room) for mode in ("eager", "compiled"))
     for name, tensor in eager.state().items():
         torch.testing.assert_close(compiled.state()[name], tensor, rtol=1e-4, atol=1e-6)
 

@@ -393,7 +393,7 @@ def test_on_cuda_looks_go_on_beside_the_updates_and_have_the_same_numbers(windy,
     found, wanted = looks_of(tmp_path / "beside"), looks_of(tmp_path / "between")
     assert [look[:2] for look in found] == [look[:2] for look in wanted]
     values = [[float(value) for _, _, value in looks] for looks in (found, wanted)]
-    np.testing.assert_allclose(*values, rtol=1e-3)  # kernels of two streams may add up in another order
+    np.testing.assert_allclose(*values, rtol=1e-3)  # updates of two runs may add up in another order
 
 
 def test_a_look_that_an_interruption_cut_off_is_made_again(windy, tmp_path, monkeypatch):

@@ -37,6 +37,8 @@ def overview(compared: Sequence[Mapping[str, Any]], target: Path) -> None:
         panels = figure.subplots(lines, min(len(compared), COLUMNS), sharey=True, squeeze=False).flatten()
         for axes, results in zip(panels, compared, strict=False):
             for row in results["rows"]:
+                if None in (row["expert"], row["random"], row["mean"]["low"]):
+                    continue  # no simulator, or one seed
                 way, place = row["expert"] - row["random"], labels.index(row["row"])
                 value, low, high = ((row["mean"][key] - row["random"]) / way for key in ("value", "low", "high"))
                 colour = COLOURS[0] if row["row"].startswith("FOCAL") else COLOURS[1]

@@ -31,7 +31,8 @@ CACHE_BYTES = 2 * 1024**3
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """The function compiled for the shapes of its first inputs, which are nested dicts and lists of tensors.
 
-    It may change inputs in place. Where the compiler fails, which some shapes bring about, it is the function itself.
+    It may change inputs in place, each to something that is no other input's old value. Where the compiler fails, which
+    some shapes bring about, it is the function itself.
     """
     program: Callable[P, T] | None = None
 

@@ -46,7 +46,7 @@ class Looks:
         self._acting = trained.copy_on_cpu() if cuda or beside else trained
         self._pool = ThreadPoolExecutor(1, "omrl-look") if beside else None
         # A stream of its own: in that of the updates copies would wait behind all that are queued there.
-        self._stream = torch.cuda.Stream(priority=-1) if cuda else None  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(priority=-1) if cuda and beside else None  # type: ignore[no-untyped-call]
         self._begun: deque[tuple[int, Future[list[float]]]] = deque()
 
     def begin(self, step: int) -> None:

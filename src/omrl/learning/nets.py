@@ -53,27 +53,26 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         last, precision = len(self.weight) - 1, x.dtype
-        x = x.to(self.weight[0].dtype)
         if x.shape[-1] < self.weight[0].shape[-2]:
             x = torch.nn.functional.pad(x, (0, self.weight[0].shape[-2] - x.shape[-1]))
         if self._has_spare(0):
             x = x + _one_at(self.inputs, x)
         for i, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
+            if i < last and self._has_spare(i + 1):
+                bias = bias + _one_at(self.sizes[i + 1], bias)
             if i == last and weight.shape[-1] == 1:
                 # A single output is a sum, which matrix units are bad at; values need all digits.
                 x = (x.to(precision) * weight.to(precision).mT).sum(-1, keepdim=True) + bias.to(precision)
             elif self._has_spare(i):
-                if i < last and self._has_spare(i + 1):
-                    bias = bias + _one_at(self.sizes[i + 1], bias)
-                x = _affine(x, weight, bias, self.sizes[i])
+                x = _affine(x.to(weight.dtype), weight, bias, self.sizes[i])
             else:
-                x = x @ weight + bias
+                x = x.to(weight.dtype) @ weight + bias
             if i < last:
                 x = torch.relu(x)
         return x[..., : self.outputs].to(precision)
 
     def _has_spare(self, layer: int) -> bool:
-        """Whether a layer's input has room for a one beside it, by which a bias has its gradient: see `_Affine`."""
+        """Whether a layer's input has room for a one beside it, by which its bias has its gradient: see `_Affine`."""
         weight = self.weight[layer]
         single = layer == len(self.weight) - 1 and weight.shape[-1] == 1
         return weight.shape[-2] > self.sizes[layer] and weight.ndim <= 3 and not single
@@ -106,13 +105,13 @@ class _Affine(torch.autograd.Function):
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor, spare: int) -> Tensor:
-    """For rows [..., in] of one network, or [B, in] and [copies, B, in] of several."""
+    """For rows [..., in] of one network, or rows [B, in] and [copies, B, in] of several."""
     if weight.ndim == 3:
-        rows = x if x.ndim == 3 else x.expand(len(weight), *x.shape)
+        rows = x.expand(len(weight), *x.shape[-2:])
         found: Tensor = _Affine.apply(rows, weight, bias, spare)  # type: ignore[no-untyped-call]
         return found
-    found = _Affine.apply(x.flatten(0, -2), weight, bias, spare)  # type: ignore[no-untyped-call]
-    return found.view(*x.shape[:-1], weight.shape[-1])
+    found = _Affine.apply(x.reshape(-1, x.shape[-1]), weight, bias, spare)  # type: ignore[no-untyped-call]
+    return found.view(*x.shape[:-1], weight.shape[-1]) if x.ndim > 1 else found
 
 
 def _one_at(place: int, like: Tensor) -> Tensor:
