@@ -90,16 +90,11 @@ def compile_traced(function: Callable[..., list[Tensor]], inputs: Sequence[Tenso
         traced.graph = fx_graph_cse(traced.graph)
         traced.graph.eliminate_dead_code()
         traced.recompile()
-        with config.patch(_one_kernel_for_many_pieces(inputs)):
+        # On a GPU one kernel lays dozens of gradients side by side, not one each.
+        one_for_all = inputs[0].is_cuda and hasattr(config, "force_pointwise_cat")
+        with config.patch({"force_pointwise_cat": True} if one_for_all else {}):
             program: Callable[..., Sequence[Tensor]] = compile_fx_inner(traced, empty, is_inference=True)
     return program
-
-
-def _one_kernel_for_many_pieces(inputs: Sequence[Tensor]) -> dict[str, bool]:
-    """Settings by which dozens of gradients are laid side by side by one kernel, not by one each; on a GPU alone."""
-    from torch._inductor import config
-
-    return {"force_pointwise_cat": True} if inputs[0].is_cuda and hasattr(config, "force_pointwise_cat") else {}
 
 
 def _forget_aliases(graph: Graph) -> None:
