@@ -104,11 +104,11 @@ def test_memory_does_not_grow_with_the_rows(options, logs, focal):
 
     tracemalloc.start()
     try:
-        before = traced(2)  # with what is made on first use
-        after = traced(100)
+        sizes = [traced(2), traced(100), traced(100), traced(100)]  # the first with what is made on first use
     finally:
         tracemalloc.stop()
-    assert after - before < 100 * len(rows) * 8  # a single number of each row would be as much
+    # A single number of each row would be as much, in every stretch; what other threads keep comes in one.
+    assert min(np.diff(sizes)) < 100 * len(rows) * 8
 
 
 def test_threads_may_share_a_policy_and_a_model(logs, focal):
