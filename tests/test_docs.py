@@ -89,7 +89,7 @@ NOT_RUN = {
     "python benchmarks/own_logs/trial.py --json results/own-logs/trial.json": "takes minutes",
     "python benchmarks/own_logs/selecting.py --json results/own-logs/select.json": "takes hours on two cores",
     "python benchmarks/own_logs/family_ranks.py sparse-point-robot point-robot-wind half-cheetah-vel "
-    "half-cheetah-fwd-back \\": "takes an hour on two cores",
+    "half-cheetah-fwd-back \\": "takes hours on two cores",
     "omrl collect sparse-point-robot --from-policies --level expert --out "
     "data/sparse-point-robot-expert": "takes minutes",
     "python benchmarks/own_logs/strange.py --json results/own-logs/strange.json": "takes half an hour on two cores",
