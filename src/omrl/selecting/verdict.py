@@ -17,7 +17,7 @@ Word = Literal["better", "worse", "cannot tell"]
 # in more than that one. Both were fixed on three made-up domains and tested on three others: docs/own-logs-results.md.
 LEFT, FAR = 0.01, 0.3
 # Nothing can be said of how a policy does in worlds that it leaves in more than this share of its steps. Seen to help
-# on logs of half-cheetah-fwd-back, and to change nothing in the made-up domains.
+# on logs of half-cheetah-fwd-back, and to change next to nothing in the made-up domains.
 LOST = 0.25
 # Of the intervals.
 LEVEL = 0.95
