@@ -246,12 +246,16 @@ class Model:
             warnings.warn(sentence, StrangeContext, stacklevel=3)
         return score
 
-    def copy_on_cpu(self) -> Model:
-        """One with learners of its own on a CPU, with the same parameters as they are now."""
+    def copy_on_cpu(self, learners: tuple[Algorithm[MetaConfig], Population] | None = None) -> Model:
+        """One with learners of its own on a CPU, with the same parameters as they are now.
+
+        `learners` are such ones, where these are not as the run's config has them.
+        """
         other = Model.__new__(Model)
         vars(other).update(vars(self))
-        other.algorithm, other.population = populate(
-            type(self.algorithm), self.obs_dim, self.act_dim, self.hyperparameters, self.run.config.all_seeds(), "cpu"
+        kind, seeds = type(self.algorithm), self.run.config.all_seeds()
+        other.algorithm, other.population = learners or populate(
+            kind, self.obs_dim, self.act_dim, self.hyperparameters, seeds, "cpu"
         )
         other.lock = threading.Lock()
         other.normalise = Normalisation(self.normalise.mean.cpu(), self.normalise.std.cpu())

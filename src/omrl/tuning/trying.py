@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -188,9 +189,8 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
                     learner.frozen = Frozen(shared.frozen, usual.bfloat16)
                 shape = (dataset.observation_dim, dataset.action_dim)
                 own_seeds = [train.seed + group.places.index(place) for place in places]
-                learner.algorithm, learner.population = populate_trials(
-                    kind, *shape, own, own_seeds, device, tried=group.tried
-                )
+                populated = partial(populate_trials, kind, *shape, own, own_seeds, tried=group.tried)
+                learner.algorithm, learner.population = populated(device=device)
                 if done:
                     learner.step = done
                     learner.population.load_state(group.state_of(places))
@@ -199,7 +199,9 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
                 for place, lives in zip(places, learner.population.alive.tolist(), strict=True):
                     alive[place], reached[place] = lives, until
                 if shared.ground is None:
-                    found = given_context(learner, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
+                    # Beside the simulator: on a GPU each of its steps would wait for others' updates.
+                    acting = learner if device == "cpu" else learner.copy_on_cpu(populated(device="cpu"))
+                    found = given_context(acting, judged, CONTEXT_ROWS, args.episodes, seed=0).mean(-1)
                     for place, own_scores in zip(places, found, strict=True):
                         scores[place] = own_scores
                     continue
