@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from omrl.commands.train import Train
 from omrl.commands.tune import Tune
 from omrl.data import MetaDataset
 from omrl.errors import OmrlError
+from omrl.evaluation.given_context import given_context
 from omrl.families import FAMILIES
 from omrl.learning import starting, training
 from omrl.runs.run import Run
@@ -109,6 +111,22 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tm
         assert any(
             not torch.allclose(other.population.params[name][i], varied.population.params[name][i]) for name in moved
         )
+
+
+def test_trials_are_judged_by_copies_that_act_on_the_cpu_as_they_do(winds, tmp_path):
+    row = ROWS["FOCAL"]
+    varied = learner(tmp_path / "varied", winds, row, 2)
+    configs = [replace(varied.hyperparameters, **trial) for trial in (row.trials[0], row.trials[-1])]
+    populated = partial(populate_trials, get_algorithm(row.algorithm), 2, 2, configs, [0, 1], "cpu")
+    varied.algorithm, varied.population = populated()
+    for _ in range(4):
+        varied.population.step(varied._draw)
+    copy, unseen = varied.copy_on_cpu(populated()), MetaDataset.open(winds)
+    unseen = unseen.select(unseen.split["test"])
+    own, copied = (given_context(one, unseen, 8, 1, seed=0) for one in (varied, copy))
+    assert (own == copied).all() and copy.population is not varied.population
+    varied.population.step(varied._draw)
+    assert (given_context(copy, unseen, 8, 1, seed=0) == own).all()
 
 
 def tried(verdict, score, updates=10):
