@@ -107,6 +107,12 @@ def test_a_run_is_a_folder_that_a_person_can_open(data, tmp_path):
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["versions"]["torch"]
 
 
+def test_where_there_is_no_history_the_commit_is_what_the_environment_says(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMRL_COMMIT", "0123abc")
+    train(data, tmp_path / "run", steps=1)
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["commit"] == "0123abc"
+
+
 def test_the_seed_decides_the_bytes(data, tmp_path):
     for name, seed in (("one", 0), ("same", 0), ("other", 1)):
         train(data, tmp_path / name, seed=seed, steps=5)

@@ -338,7 +338,9 @@ def environment() -> dict[str, object]:
 
 
 def _commit() -> str | None:
-    """The commit of a checkout that omrl runs from."""
+    """The commit of a checkout that omrl runs from; OMRL_COMMIT says it where a copy has no history, or no git."""
+    if said := os.environ.get("OMRL_COMMIT"):
+        return said[:80]
     try:
         command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip() or None
