@@ -221,18 +221,30 @@ def test_small_scale_stands_point_robots_for_the_others_with_their_presets():
     assert cells[0].job.source.folder == "small/sparse-point-robot"
 
 
-def test_cost_counts_updates_seeds_and_first_stages():
+def test_cost_counts_updates_seeds_rows_discriminator_steps_and_first_stages():
+    costs, around = {name: about(name, "cost")["full"] for name in ALGORITHMS}, read_study().around["full"]
+
+    def expected(name, updates, seeds, rows, steps=1):
+        first, further = costs[name]["first"], costs[name]["further"]
+        # Of one seed at the paper's 16 x 256 rows: what was measured.
+        milliseconds = updates * (first - further + further * seeds * rows / (16 * 256)) * {1: 1.0, 3: 1.9}[steps]
+        return milliseconds / 60_000 + around
+
+    def found(experiment, seeds):
+        planned = plan(get_experiment(experiment), get_scale("full"), seeds)
+        return {cell.row.label: minutes([cell.job], "full", around) for cell in planned}
+
     wanted = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 1))
     assert [updates(job) for job in wanted] == [20_000] * 4
-    costs, around = {name: about(name, "cost")["full"] for name in ALGORITHMS}, read_study().around["full"]
-    by_hand = sum(20_000 * costs[job.algorithm]["first"] / 60_000 + around for job in wanted)
-    assert minutes(wanted, "full", around) == pytest.approx(by_hand)
-    more = jobs(plan(get_experiment("dml-vs-bellman"), get_scale("full"), 2))
-    assert minutes(more, "full", around) > minutes(wanted, "full", around)
-    planned = jobs(plan(get_experiment("comparison-half-cheetah-vel"), get_scale("full"), 1))
-    mbml = [job for job in planned if job.algorithm == "mbml"]
-    stage = 10_000 * 80 * costs["mbml"]["stage"] / 60_000
-    assert minutes(mbml, "full", around) == pytest.approx(20_000 * costs["mbml"]["first"] / 60_000 + stage + around)
+    points = found("dml-vs-bellman", 2)
+    assert minutes(wanted, "full", around) == pytest.approx(sum(found("dml-vs-bellman", 1).values()))
+    # Not regularised, there is no discriminator that would make its three steps.
+    assert points["FOCAL, the paper's numbers"] == pytest.approx(expected("focal", 20_000, 2, 16 * 256))
+    assert points["FOCAL"] == pytest.approx(expected("focal", 20_000, 2, 16 * 64))
+    vel = found("comparison-half-cheetah-vel", 3)
+    assert vel["FOCAL, the paper's numbers"] == pytest.approx(expected("focal", 20_000, 3, 16 * 256, steps=3))
+    stage = 10_000 * 80 * 3 * costs["mbml"]["stage"] / 60_000
+    assert vel["MBML"] == pytest.approx(expected("mbml", 20_000, 3, 10 * 100) + stage)
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------
