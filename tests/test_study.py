@@ -151,6 +151,14 @@ def test_the_command_lists_and_runs_it(mine, monkeypatch, capsys):
     assert "Random walks of a family" in capsys.readouterr().out
 
 
+def test_the_study_of_walkers_can_be_run_as_it_stands():
+    found = read_study(Path(__file__).parents[1] / "benchmarks" / "walkers.toml")
+    for experiment in found.experiments.values():
+        planned = jobs(plan(experiment, found.scales["full"]))
+        assert len(planned) == len(experiment.rows)  # no row asks for what another one is
+        assert {job.seeds for job in planned} == {3} and {job.source.split for job in planned} < {"spare", "large"}
+
+
 def test_experiments_have_seeds_and_breadths_of_their_own(tmp_path):
     file = tmp_path / "broad.toml"
     file.write_text(

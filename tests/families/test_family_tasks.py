@@ -127,6 +127,12 @@ def test_walkers_large_split_holds_the_papers():
     assert set(paper.train) < set(large.train) and set(paper.test) < set(large.test)
 
 
+def test_walkers_spare_split_is_told_by_bodies_that_the_papers_does_not_have():
+    paper, spare = (FAMILIES["walker-2d-params"].splits[name] for name in ("paper", "spare"))
+    assert spare.train == paper.train
+    assert sorted((*paper.train, *paper.test, *spare.test)) == list(range(50))
+
+
 def test_tasks_are_values(family):
     names = [task.name for task in family.tasks]
     assert names == [f"task-{i:03d}" for i in range(len(names))]

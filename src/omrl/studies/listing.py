@@ -56,4 +56,4 @@ def print_list(file: Path | None = None, trust: Sequence[str] = ()) -> None:
     for line in overview(file, trust):
         table.add_row(*(line[i] for i in shown))
     console.print(table)
-    print("Runs have three seeds each; experiments share runs, and what is there is not run again.")
+    print("Experiments share runs, and what is there is not run again.")
