@@ -10,6 +10,7 @@ import numpy as np
 import pictures
 import publish
 import pytest
+from pages.speed import pieces
 from PIL import Image
 
 from publishing_helpers import results, row, summary
@@ -194,6 +195,33 @@ def test_a_shared_run_that_was_trained_again_is_kept_beside_the_first(tmp_path, 
     published("paper", tmp_path / "new" / "power-law", tmp_path / "new" / "dml-vs-bellman")
     said = {path.parent.name: path.read_text() for path in kept.glob("runs/*/timings.json")}
     assert said == {"a": "4.0", "b": "4.0", "c": "4.0", "a-again-again": "3.0"}
+
+
+def test_how_long_the_command_took_is_noted_once_for_each(tmp_path, published):
+    def board(out, title, over=True, **seconds):
+        finished(out, "power-law")
+        units = {f"{kind} {i}": {"kind": kind, "seconds": took} for kind, some in seconds.items() for i, took in some}
+        said = {"title": title, "began": 100.0, "now": 160.0, "over": over, "units": units}
+        (out / "progress").mkdir(exist_ok=True)
+        (out / "progress" / "progress.json").write_text(json.dumps(said))
+        published("paper", out / "power-law")
+
+    file = tmp_path / "results" / "speed" / "pieces.json"
+    board(tmp_path / "cut", "paper power-law, full scale", over=False)
+    assert not file.exists()
+    board(tmp_path / "a", "paper power-law, full scale", train=[(0, 40.0), (1, 0.0), (2, 20.0)], draw=[(0, 5.0)])
+    board(tmp_path / "b", "paper breadth, full scale", train=[(0, 90.0)])
+    first = {"title": "paper power-law, full scale", "seconds": 60.0, "units": {"train": 2, "draw": 1}}
+    found = json.loads(file.read_text())
+    assert found[0] == first | {"of_units": {"train": 60.0, "draw": 5.0}} and len(found) == 2
+    board(tmp_path / "a", "paper power-law, full scale", train=[(0, 30.0)])
+    again = json.loads(file.read_text())
+    assert [one["title"] for one in again] == [found[1]["title"], found[0]["title"]]
+    assert again[1]["of_units"] == {"train": 30.0}
+    assert pieces(again).splitlines()[2:] == [
+        "| breadth | 1 | 1.0 | 1.5 | 0.0 | 0.0 | 0.0 |",
+        "| power-law | 1 | 1.0 | 0.5 | 0.0 | 0.0 | 0.0 |",
+    ]
 
 
 def test_what_a_new_version_of_an_experiment_no_longer_has_is_removed(tmp_path, published):

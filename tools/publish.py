@@ -9,8 +9,9 @@ left them, or runs that `omrl evaluate` has tested. Neither checkpoints nor data
 Results, raw scores, curves, tables and pictures of an experiment go to results/STUDY/NAME/, config, environment and
 timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/, with one of all
 comparisons. An experiment that is not named stays as it is; where it has a run that has other scores here, the one here
-was trained again, and is kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. `python
-tools/tables.py` then brings the pages up to date.
+was trained again, and is kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. How long
+the command took that made an experiment goes to results/speed/pieces.json. `python tools/tables.py` then brings the pages
+up to date.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
 NOT_SHOWN = ("return-log",)
 # Experiments that one picture sums up.
 COMPARISONS = "comparison-"
+# How long commands took that made published experiments.
+PIECES = Path("speed") / "pieces.json"
 
 Results = Mapping[str, Any]
 
@@ -138,6 +141,26 @@ def keep(source: Path, study: Path, results: Results, names: Mapping[str, str]) 
         keep_run(source.parent / run, study / names[run], SETTINGS)
 
 
+def note_pieces(outs: Sequence[Path]) -> None:
+    """Note how long the last command of each study's folder took, as its board says; one of the same title goes."""
+    noted: list[Any] = json.loads(kept.read_text()) if (kept := RESULTS / PIECES).is_file() else []
+    for out in outs:
+        board = out / "progress" / "progress.json"
+        if not board.is_file() or not (said := _read(board))["over"]:
+            continue
+        seconds: dict[str, float] = {}
+        done: dict[str, int] = {}
+        for unit in said["units"].values():
+            if took := unit.get("seconds", 0.0):  # what was there before took none
+                seconds[unit["kind"]] = seconds.get(unit["kind"], 0.0) + took
+                done[unit["kind"]] = done.get(unit["kind"], 0) + 1
+        piece = {"title": said["title"], "seconds": said["now"] - said["began"], "units": done, "of_units": seconds}
+        noted = [one for one in noted if one["title"] != piece["title"]] + [piece]
+    if noted:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_json(kept, noted)
+
+
 def tidy(study: Path) -> None:
     """Bring the pictures of the pages up to date; runs and pictures that no published experiment has are removed."""
     there = published(study)
@@ -206,6 +229,7 @@ def main() -> None:
         for folder, results in found.items():
             keep(folder, target, results, names)
         tidy(target)
+        note_pieces(list(dict.fromkeys(folder.parent for folder in found)))
 
 
 if __name__ == "__main__":

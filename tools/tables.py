@@ -48,6 +48,7 @@ TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "algorithms": (speed.algorithms, "speed/update.json", "speed/algorithms.json"),
     "algorithms-bfloat16": (speed.algorithms, "speed/update-bfloat16.json", "speed/algorithms-bfloat16.json"),
     "share": (speed.share, "paper"),
+    "pieces": (speed.pieces, "speed/pieces.json"),
     "bfloat16": (speed.bfloat16, "half", "paper"),
     "behaviour": (results.behaviour, "behaviour/behaviour.json"),
     "half-precision": (results.half_precision, "behaviour/half-precision.json"),

@@ -270,6 +270,19 @@ def share(paper: Any) -> str:
     return table(headings, list(rows.values()))
 
 
+def pieces(figures: Any) -> str:
+    """How long commands took that made the paper's experiments, beside what they did."""
+    rows = []
+    for piece in figures:
+        runs = f"{piece['units'].get('train', 0)}"
+        minutes = [f"{piece['of_units'].get(kind, 0.0) / 60:.1f}" for kind in ("train", "test", "draw", "data")]
+        rows.append(
+            [piece["title"].split(",")[0].removeprefix("paper "), runs, f"{piece['seconds'] / 60:.1f}", *minutes]
+        )
+    headings = ("experiments", "runs", "minutes in all", "training", "testing", "drawing", "making data")
+    return table(headings, rows)
+
+
 def kernels(*measured: Any) -> str:
     """What an update's time goes into on the GPU (omrl bench update)."""
     rows = []
