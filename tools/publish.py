@@ -10,8 +10,8 @@ Results, raw scores, curves, tables and pictures of an experiment go to results/
 timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/, with one of all
 comparisons. An experiment that is not named stays as it is; where it has a run that has other scores here, the one here
 was trained again, and is kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. How long
-the command took that made an experiment goes to results/speed/pieces.json. `python tools/tables.py` then brings the pages
-up to date.
+the command took that made an experiment goes to results/speed/pieces.json. `python tools/tables.py` then brings the
+pages up to date.
 """
 
 from __future__ import annotations
