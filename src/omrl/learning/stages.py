@@ -139,7 +139,7 @@ class StageLearning:
             tau=stage.tau,
             seed=self.seeds[0],
             device=device,
-            bfloat16=bool(run.config.hyperparameters["bfloat16"]),
+            bfloat16=bool(run.config.hyperparameters.get("bfloat16", False)),
         )
         spec = BatchSpec(context_sets=0, dense_rewards=stage.dense_rewards)
         sizes = {"learners": len(self.seeds), "meta_batch": self.tasks, "batch_size": stage.batch_size}

@@ -26,7 +26,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -338,11 +340,11 @@ def environment() -> dict[str, object]:
 
 
 def _commit() -> str | None:
-    """The commit of a checkout that omrl runs from; OMRL_COMMIT says it where a copy has no history, or no git."""
-    if said := os.environ.get("OMRL_COMMIT"):
-        return said[:80]
-    try:
-        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip() or None
-    except (OSError, subprocess.SubprocessError):
-        return None
+    """The commit of a checkout that omrl runs from; where there is none, or no git, what OMRL_COMMIT says."""
+    place = Path(__file__)
+    git = partial(subprocess.run, cwd=place.parent, capture_output=True, text=True, check=True, timeout=5)
+    found = ""
+    with suppress(OSError, subprocess.SubprocessError):
+        git(["git", "ls-files", "--error-unmatch", place.name])  # or it is somebody's project that omrl is installed in
+        found = git(["git", "describe", "--always", "--dirty"]).stdout.strip()
+    return found or os.environ.get("OMRL_COMMIT", "")[:80] or None
