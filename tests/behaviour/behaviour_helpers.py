@@ -1,18 +1,24 @@
-"""Small families, configurations and policies for the tests of collection."""
+"""Small families, configurations, policies and commands for the tests of collection."""
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from omrl import cli
 from omrl.behaviour.config import AgentsConfig, SACConfig
 from omrl.families import FAMILIES, TaskFamily
 
 SPARSE = FAMILIES["sparse-point-robot"]
 WIND = FAMILIES["point-robot-wind"]
 WALKER = FAMILIES["walker-2d-params"]
+# A collection that takes seconds, for collect() and for the command.
+OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "envs_per_task": 8, "episode_steps": 40, "updates_per_step": 0.25}
+OPTIONS["device"] = "cpu"
+SMALL = tuple(word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
 
 
 def some_tasks(family: TaskFamily, count: int):
@@ -47,3 +53,27 @@ def random_policy(family: TaskFamily, tasks: int, hidden: int = 8, seed: int = 0
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file under a folder, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def command(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of an omrl command, in this process."""
+    monkeypatch.setattr(sys, "argv", ["omrl", *words])
+    capsys.readouterr()
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    streams = capsys.readouterr()
+    return code, streams.out, streams.err
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def stop_in(monkeypatch, name: str) -> None:
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"omrl.behaviour.collect.{name}", stopped)

@@ -1,3 +1,5 @@
+"""Collecting a data set: what comes out, also from policies, after interruptions, beside other data, on a full disk."""
+
 from __future__ import annotations
 
 import errno
@@ -13,11 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from behaviour_helpers import SPARSE, contents
+from behaviour_helpers import OPTIONS, SMALL, SPARSE, command, contents, leftovers, stop_in
 
-from omrl import cli
 from omrl.behaviour.collect import collect
-from omrl.behaviour.config import AgentsConfig, SACConfig, preset
 from omrl.behaviour.policies import PolicyFiles
 from omrl.behaviour.rollout import roll_out
 from omrl.data import MetaDataset
@@ -26,9 +26,6 @@ from omrl.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, LEVELS = [184, 280, 400], ["random", "medium", "expert"]
-OPTIONS = {"tasks": 3, "steps": 400, "episodes": 2, "envs_per_task": 8, "episode_steps": 40, "updates_per_step": 0.25}
-OPTIONS["device"] = "cpu"
-SMALL = tuple(word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
 # Saves after every round; slow roll-outs, a task at a time, so that a signal can meet them.
 DRIVER = """
 import sys, time
@@ -39,23 +36,6 @@ honest = rollout.roll_out
 rollout.roll_out = lambda *a, **k: (time.sleep(0.1), honest(*a, **k))[1]
 main()
 """
-
-
-def command(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of an omrl command, in this process."""
-    monkeypatch.setattr(sys, "argv", ["omrl", *words])
-    capsys.readouterr()
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    streams = capsys.readouterr()
-    return code, streams.out, streams.err
-
-
-def leftovers(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +104,13 @@ def test_the_manifest_says_how_the_data_was_made(small):
     assert set(source["versions"]) == {"omrl", "numpy", "mujoco"}
 
 
+def test_the_plan_of_a_dry_run_is_the_source_of_the_data(small, monkeypatch, capsys):
+    arguments = ("sparse-point-robot", "--out", str(small), *SMALL, "--dry-run")
+    plan = json.loads(command(monkeypatch, capsys, "collect", *arguments)[1])
+    source = MetaDataset.open(small).manifest.source
+    assert {key: value for key, value in source.items() if key != "versions"} == plan
+
+
 def test_the_learning_curve_lies_beside_the_policies(small):
     lines = (small / "policies" / "learning-curve.csv").read_text().splitlines()
     assert lines[0] == "task,step,return"
@@ -168,6 +155,27 @@ def test_one_level_logs_its_checkpoint_alone(small, tmp_path):
             np.testing.assert_array_equal(rows[name], expected[name])
     entry = dataset.manifest.tasks[0]
     assert entry.reference.expert == MetaDataset.open(small).manifest.tasks[0].reference.expert
+
+
+def test_packs_of_agents_are_the_same_agents_wherever_they_are_trained(tmp_path, small):
+    whole = collect("sparse-point-robot", tmp_path / "whole", **OPTIONS, pack=3)
+    policies = {path.name: path.read_bytes() for path in (small / "policies").glob("step-*")}
+    assert policies == {path.name: path.read_bytes() for path in (tmp_path / "whole" / "policies").glob("step-*")}
+    assert whole.manifest.source["pack"] == 3
+    apart = [
+        collect("sparse-point-robot", tmp_path / name, **OPTIONS, pack=2, threads=1, at_once=number)
+        for name, number in (("one", 1), ("two", 2))
+    ]
+    one, two = ([entry.sha256 for entry in dataset.manifest.tasks] for dataset in apart)
+    assert one == two and one != [entry.sha256 for entry in whole.manifest.tasks]
+    names = (tmp_path / "one" / "policies", tmp_path / "two" / "policies")
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in names)
+    assert first == second
+    with pytest.raises(OmrlError, match="--at-once is about agents that are trained apart"):
+        collect("sparse-point-robot", tmp_path / "x", **OPTIONS, at_once=2)
+    with pytest.raises(OmrlError, match="--pack is about training"):
+        collect("sparse-point-robot", tmp_path / "x", tasks=3, pack=2, from_policies=True, policies=small)
+    assert leftovers(tmp_path) == ["one", "two", "whole"]
 
 
 # ----------------------------------------------------------------------------- from policies
@@ -300,13 +308,6 @@ def test_ctrl_c_and_sigterm_leave_a_run_that_goes_on_to_the_same_bytes(small, tm
     assert contents(out) == contents(small)
 
 
-def stop_in(monkeypatch, name: str) -> None:
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(f"omrl.behaviour.collect.{name}", stopped)
-
-
 def test_stopped_before_the_policies_are_put_beside_the_data_it_does_so_when_started_again(
     small, tmp_path, monkeypatch
 ):
@@ -345,83 +346,7 @@ def test_rows_left_by_a_run_whose_agents_are_gone_are_not_used(small, tmp_path, 
     assert not partial.exists()
 
 
-# ----------------------------------------------------------------------------- arguments
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["half-cheeta-vel"], "no family 'half-cheeta-vel' (did you mean 'half-cheetah-vel'?)"),
-        (["sparse-point-robot", "--tasks", "0"], "--tasks must be between 1 and the 100 tasks"),
-        (["sparse-point-robot", "--tasks", "101"], "--tasks must be between 1 and the 100 tasks"),
-        (["sparse-point-robot", "--schedule", "fast"], "no schedule 'fast'; there are default and paper"),
-        (["sparse-point-robot", "--steps", "0"], "steps must be at least 1"),
-        (["sparse-point-robot", "--steps", "-8"], "steps must be at least 1"),
-        (["half-cheetah-vel", "--steps", "77"], "multiples of the 8 environments"),
-        (["sparse-point-robot", "--steps", "80", "--checkpoints", "0", "160"], "between 0 and the 80 steps"),
-        (["sparse-point-robot", "--checkpoints", "-8"], "between 0 and the"),
-        (["half-cheetah-vel", "--checkpoints", "0", "17"], "multiples of the 8 environments"),
-        (["sparse-point-robot", "--checkpoints"], "a checkpoint after step 0"),
-        (["sparse-point-robot", "--envs-per-task", "0"], "--envs-per-task must be at least 1"),
-        (["sparse-point-robot", "--action-std", "-1"], "--action-std must be 0 or more"),
-        (["sparse-point-robot", "--level", "best"], "no level 'best' to log; there are random, medium, expert"),
-        (["sparse-point-robot", "--actor-hidden", "0"], "--actor-hidden must be layers of at least 1"),
-        (["sparse-point-robot", "--ignored-observations", "9"], "--ignored-observations must lie between 0 and 1"),
-        (["sparse-point-robot", "--gamma", "2"], "--gamma must lie between 0 and 1"),
-        (["sparse-point-robot", "--batch-size", "0"], "--batch-size must be at least 1"),
-        (["sparse-point-robot", "--initial-temperature", "-1"], "--initial-temperature must be above 0"),
-        (["sparse-point-robot", "--updates-per-step", "-1"], "--updates-per-step cannot be negative"),
-        (["--tasks", "2", "sparse-point-robot"], "Name the family first: omrl collect sparse-point-robot"),
-        (["sparse-point-robot", "--episodes", "0"], "--episodes must be at least 1"),
-        (["sparse-point-robot", "--seed", "-1"], "--seed must be 0 or more"),
-        (["sparse-point-robot", "--seed", str(2**63)], "--seed must be 0 or more"),
-        (["sparse-point-robot", "--device", "cuda:99"], "no device 'cuda:99'"),
-        (["sparse-point-robot", "--device", "meta"], "no device 'meta'; it is auto, cpu or cuda"),
-        (["sparse-point-robot", "--device", "gpu"], "no device 'gpu'; it is auto, cpu or cuda"),
-        (["sparse-point-robot", "--from-policies"], "holds no behaviour policies"),
-    ],
-)
-def test_a_bad_argument_is_one_sentence_and_leaves_nothing(words, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = command(monkeypatch, capsys, "collect", *words, "--out", "new/data")
-    assert code == 2
-    assert says in err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert out == ""
-    assert leftovers(tmp_path) == []
-
-
-def test_a_missing_device_is_one_sentence(tmp_path, monkeypatch, capsys):
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has the device")
-    arguments = ("sparse-point-robot", "--device", "cuda", "--out", str(tmp_path / "data"))
-    code, _, err = command(monkeypatch, capsys, "collect", *arguments)
-    assert code == 2
-    assert "There is no device 'cuda' here" in err
-    assert leftovers(tmp_path) == []
-
-
-@pytest.mark.parametrize("force", [[], ["--force"]])
-@pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
-def test_something_else_under_the_name_is_refused_before_any_training(kind, force, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "data"
-    if kind == "folder":
-        out.mkdir()
-        (out / "thesis.tex").write_text("years of work")
-    elif kind == "file":
-        out.write_text("years of work")
-    else:
-        out.symlink_to("nowhere")
-    stop_in(monkeypatch, "_train")
-    code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", str(out), *SMALL, *force)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert leftovers(tmp_path) == ["data"]
-    if kind == "folder":
-        assert (out / "thesis.tex").read_text() == "years of work"
+# ----------------------------------------------------------------------------- what is there already
 
 
 @pytest.mark.parametrize("words", [["--seed", "1"], ["--episodes", "3"], ["--level", "expert"], ["--different-starts"]])
@@ -451,51 +376,6 @@ def test_an_unfinished_run_with_other_arguments_is_kept_unless_forced(small, tmp
     collect("sparse-point-robot", out, **OPTIONS, force=True)
     assert contents(out) == contents(small)
     assert leftovers(tmp_path) == ["data"]
-
-
-@pytest.mark.parametrize("place", ["a file", "/proc"])
-def test_a_place_where_nothing_can_be_written_is_one_sentence(place, tmp_path, monkeypatch, capsys):
-    if place == "a file":
-        place = str(tmp_path / "file")
-        Path(place).touch()
-    code, _, err = command(monkeypatch, capsys, "collect", "sparse-point-robot", "--out", f"{place}/data", *SMALL)
-    assert code == 2
-    assert "could not be written" in err
-    assert err.count("\n") == 1
-
-
-def test_dry_run_prints_the_plan_as_json_and_writes_nothing(tmp_path, monkeypatch, capsys):
-    arguments = ("half-cheetah-vel", "--out", str(tmp_path / "data"), "--tasks", "2", "--seed", "5", "--dry-run")
-    code, out, _ = command(monkeypatch, capsys, "collect", *arguments)
-    assert code == 0
-    plan = json.loads(out)
-    assert plan["family"] == "half-cheetah-vel"
-    assert plan["tasks"] == ["task-000", "task-099"]
-    assert plan["agents"]["seed"] == plan["rollout"]["seed"] == 5
-    assert [0, *plan["rollout"]["checkpoints"]] == plan["agents"]["checkpoints"]
-    assert leftovers(tmp_path) == []
-
-
-def test_the_plan_of_a_dry_run_is_the_source_of_the_data(small, monkeypatch, capsys):
-    arguments = ("sparse-point-robot", "--out", str(small), *SMALL, "--dry-run")
-    plan = json.loads(command(monkeypatch, capsys, "collect", *arguments)[1])
-    source = MetaDataset.open(small).manifest.source
-    assert {key: value for key, value in source.items() if key != "versions"} == plan
-
-
-def test_what_is_given_counts_also_where_it_is_the_presets(tmp_path, monkeypatch, capsys):
-    arguments = ("sparse-point-robot", "--out", str(tmp_path / "data"), "--steps", "3000", "--dry-run")
-    plan = json.loads(command(monkeypatch, capsys, "collect", *arguments, "--random-steps", "2000")[1])
-    assert plan["agents"]["random_steps"] == 2000
-    assert json.loads(command(monkeypatch, capsys, "collect", *arguments)[1])["agents"]["random_steps"] == 750
-
-
-def test_fewer_steps_leave_most_of_them_for_learning(tmp_path, capsys):
-    for options in ({}, {"checkpoints": (0, 800)}):
-        collect("half-cheetah-vel", tmp_path / "data", steps=800, dry_run=True, **options)
-        plan = json.loads(capsys.readouterr().out)
-        assert plan["agents"]["random_steps"] <= 200
-        assert plan["agents"]["checkpoints"][-1] == 800
 
 
 # ----------------------------------------------------------------------------- a full disk
@@ -542,78 +422,3 @@ def test_a_disk_that_is_really_full_is_one_sentence(tmp_path, monkeypatch, capsy
         assert not out.exists()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-# ----------------------------------------------------------------------------- presets
-
-# Meta environment, checkpoints start:end:spacing and trajectories per checkpoint: the paper's table of fixed datasets.
-PAPER = """
-sparse-point-robot 2200:4800:200 51
-half-cheetah-vel 50000:950000:50000 53
-ant-fwd-back 10000:790000:10000 55
-half-cheetah-fwd-back 5000:640000:5000 6
-walker-2d-params 50000:950000:50000 53
-point-robot-wind 2200:11800:200 51
-"""
-
-
-@pytest.mark.parametrize("line", PAPER.split("\n")[1:-1])
-def test_the_paper_schedule_is_the_papers_table(line):
-    name, spacing, episodes = line.split()
-    first, last, every = map(int, spacing.split(":"))
-    found = preset(FAMILIES[name], "paper")
-    config = found.agents
-    assert found.episodes == int(episodes)
-    assert set(found.levels.values()) <= set(config.checkpoints)
-    assert config.checkpoints[0] == 0
-    assert config.checkpoints[1:] == tuple(range(first, last + 1, every))
-    assert config.checkpoints[-1] == config.steps == last
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_presets_start_untrained_end_with_the_expert_and_keep_actors_small(name):
-    family = FAMILIES[name]
-    found = preset(family)
-    config = found.agents
-    config.check(family.obs_dim)
-    assert config.checkpoints[0] == 0
-    assert config.checkpoints[-1] == config.steps
-    assert 0 < config.random_steps < config.checkpoints[1] <= config.steps
-    assert set(found.levels.values()) <= set(config.checkpoints[1:])
-    assert found.levels["random"] == config.checkpoints[1]
-    assert found.episodes * family.logged_steps >= 10_000
-    assert config.sac.target_entropy == -1.0
-    sizes = [family.obs_dim, *config.sac.actor_hidden, 2 * family.act_dim]
-    weights = sum((i + 1) * o for i, o in zip(sizes[:-1], sizes[1:], strict=True))  # noqa: RUF007
-    assert 2 * weights <= 64 * 1024
-    assert all(0 <= i < family.obs_dim for i in config.sac.ignored_observations)
-
-
-def test_a_configuration_checks_itself():
-    wrong = ({"steps": 0}, {"envs_per_task": 0}, {"episode_steps": 0}, {"steps": 7}, {"checkpoints": (0,)})
-    for values in (*wrong, {"seed": -1}):
-        with pytest.raises(OmrlError):
-            AgentsConfig(**values).check(2)
-    with pytest.raises(TypeError):
-        SACConfig(learning_rates=1e-3)
-
-
-def test_packs_of_agents_are_the_same_agents_wherever_they_are_trained(tmp_path, small):
-    whole = collect("sparse-point-robot", tmp_path / "whole", **OPTIONS, pack=3)
-    policies = {path.name: path.read_bytes() for path in (small / "policies").glob("step-*")}
-    assert policies == {path.name: path.read_bytes() for path in (tmp_path / "whole" / "policies").glob("step-*")}
-    assert whole.manifest.source["pack"] == 3
-    apart = [
-        collect("sparse-point-robot", tmp_path / name, **OPTIONS, pack=2, threads=1, at_once=number)
-        for name, number in (("one", 1), ("two", 2))
-    ]
-    one, two = ([entry.sha256 for entry in dataset.manifest.tasks] for dataset in apart)
-    assert one == two and one != [entry.sha256 for entry in whole.manifest.tasks]
-    names = (tmp_path / "one" / "policies", tmp_path / "two" / "policies")
-    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in names)
-    assert first == second
-    with pytest.raises(OmrlError, match="--at-once is about agents that are trained apart"):
-        collect("sparse-point-robot", tmp_path / "x", **OPTIONS, at_once=2)
-    with pytest.raises(OmrlError, match="--pack is about training"):
-        collect("sparse-point-robot", tmp_path / "x", tasks=3, pack=2, from_policies=True, policies=small)
-    assert leftovers(tmp_path) == ["one", "two", "whole"]

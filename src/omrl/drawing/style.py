@@ -96,6 +96,7 @@ def finish(figure: Figure, folder: Path, name: str, caption: str, wide: bool = F
     # Runs are marked by the id of their group, which stands once per artist; in the file as on the page it is a class.
     svg = re.sub(r'<g id="run-(\d+)">', r'<g class="run-\1">', text.getvalue())
     write_text(folder / f"{name}.svg", svg)
+    figure.set_layout_engine("none")  # everything has its place now
     with replacing(folder / f"{name}.png") as temporary:
         figure.savefig(temporary, dpi=160, facecolor="white", format="png")
     return Drawn(name, caption, inline(svg, name), float(figure.get_figwidth()), wide, run)
@@ -169,7 +170,8 @@ def shortened(name: str, limit: int = 28) -> str:
 def task_colours(values: Array) -> list[str]:
     """Colours along the task parameter, from the part of viridis that is seen on white and on black."""
     spread = float(np.ptp(values)) or 1.0
-    return [to_hex(colormaps["viridis"](0.22 + 0.7 * float(v - values.min()) / spread)) for v in values]
+    ramp = colormaps["viridis"]  # a new one each time it is asked for
+    return [to_hex(ramp(0.22 + 0.7 * float(v - values.min()) / spread)) for v in values]
 
 
 def colour_bar(figure: Figure, axes: Axes | Axes3D, label: str, values: Array, *, pad: float | None = None) -> None:
