@@ -215,6 +215,7 @@ def test_how_long_the_command_took_is_noted_once_for_each(tmp_path, published):
     found = json.loads(file.read_text())
     assert found[0] == first | {"of_units": {"train": 60.0, "draw": 5.0}} and len(found) == 2
     board(tmp_path / "a", "paper power-law, full scale", train=[(0, 30.0)])
+    board(tmp_path / "b", "paper breadth, full scale", train=[(0, 0.0)], draw=[(0, 9.0)])  # it is only drawn again
     again = json.loads(file.read_text())
     assert [one["title"] for one in again] == [found[1]["title"], found[0]["title"]]
     assert again[1]["of_units"] == {"train": 30.0}

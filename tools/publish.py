@@ -154,6 +154,8 @@ def note_pieces(outs: Sequence[Path]) -> None:
             if took := unit.get("seconds", 0.0):  # what was there before took none
                 seconds[unit["kind"]] = seconds.get(unit["kind"], 0.0) + took
                 done[unit["kind"]] = done.get(unit["kind"], 0) + 1
+        if "train" not in done:  # it was judged or drawn again
+            continue
         piece = {"title": said["title"], "seconds": said["now"] - said["began"], "units": done, "of_units": seconds}
         noted = [one for one in noted if one["title"] != piece["title"]] + [piece]
     if noted:

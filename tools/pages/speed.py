@@ -274,11 +274,9 @@ def pieces(figures: Any) -> str:
     """How long commands took that made the paper's experiments, beside what they did."""
     rows = []
     for piece in figures:
-        runs = f"{piece['units'].get('train', 0)}"
-        minutes = [f"{piece['of_units'].get(kind, 0.0) / 60:.1f}" for kind in ("train", "test", "draw", "data")]
-        rows.append(
-            [piece["title"].split(",")[0].removeprefix("paper "), runs, f"{piece['seconds'] / 60:.1f}", *minutes]
-        )
+        names = ", ".join(piece["title"].split(",")[0].split()[1:])
+        seconds = (piece["seconds"], *(piece["of_units"].get(kind, 0.0) for kind in ("train", "test", "draw", "data")))
+        rows.append([names, f"{piece['units']['train']}", *(f"{one / 60:.1f}" for one in seconds)])
     headings = ("experiments", "runs", "minutes in all", "training", "testing", "drawing", "making data")
     return table(headings, rows)
 
