@@ -74,7 +74,7 @@ NOT_RUN = {
     "results/speed/update.json": "needs a GPU",
     "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "
     "\\": "needs a GPU",
-    'FULL="--preset tuned --data data/sparse-point-robot --seeds 10 --eval-every 1000"': "trains for minutes on a GPU",
+    "FAMILY=sparse-point-robot SEEDS=10  # and half-cheetah-vel with 5": "trains for minutes on a GPU",
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
     "results/speed/throughput.json": "needs a GPU",

@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 
+from omrl.runs import run
 from torture import forked
 from torture.campaign import AT, Verdict, Worker, make_world
 from torture.inputs import KINDS, judge
@@ -25,7 +26,9 @@ SEED = 7
 def worker(tmp_path_factory):
     folder = tmp_path_factory.mktemp("torture")
     (folder / "worker").mkdir()
-    return Worker(make_world(folder), folder / "worker", SEED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_commit", run._commit)  # a campaign has a process of its own to change it in
+        yield Worker(make_world(folder), folder / "worker", SEED)
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not kind.slow])
