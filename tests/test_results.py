@@ -17,8 +17,8 @@ from omrl.algorithms import get_algorithm, read_preset
 from omrl.evaluation import stats
 from omrl.runs.config import of_this_version
 from omrl.studies import tabulating
-from omrl.studies.definitions import experiments
-from omrl.studies.judging import DOES_NOT, HOLDS, Scored, across_families, judge, together, way
+from omrl.studies.definitions import Claim, experiments
+from omrl.studies.judging import DOES_NOT, EQUAL, HOLDS, UNDECIDED, Scored, across_families, judge, together, way
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAPER = RESULTS / "paper"
@@ -155,16 +155,21 @@ def test_returns_of_an_experiment_follow_from_its_raw_scores(results):
         assert row["metrics"]["return"] == close(list(matrix.mean(1)))
 
 
-@pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
-def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
-    matrices, defined = returns_of(results), experiments()[results["experiment"]]
-    data = {one.title: one for one in defined.data}
-    scored = []
+def scored(results):
+    """The rows of an experiment, as claims are judged by them."""
+    matrices, data = returns_of(results), {one.title: one for one in experiments()[results["experiment"]].data}
+    found = []
     for row in results["rows"]:
         metrics = {name: np.array(values)[:, None] for name, values in row["metrics"].items()}
         metrics["return"] = matrices[row["data"], row["row"]]
-        scored.append(Scored(data[row["data"]], row["data"], row["row"], metrics, way(row)))
-    for again, claim in zip(judge(defined.claims, scored), results["claims"], strict=True):
+        found.append(Scored(data[row["data"]], row["data"], row["row"], metrics, way(row)))
+    return found
+
+
+@pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
+def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
+    defined = experiments()[results["experiment"]]
+    for again, claim in zip(judge(defined.claims, scored(results)), results["claims"], strict=True):
         assert again["verdict"] == claim["verdict"] == together(one["verdict"] for one in claim["comparisons"])
         for one, other in zip(again["comparisons"], claim["comparisons"], strict=True):
             assert one["difference"] == close(other["difference"])
@@ -177,6 +182,10 @@ def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
                 assert other["difference"]["low"] > 0
             if one["verdict"] == DOES_NOT:
                 assert other["difference"]["high"] < 0
+
+
+# Those that the claim "all with as many trials" is about.
+AS_MANY_TRIALS = ("FOCAL", "Batch PEARL", "Contextual BCQ", "MBML")
 
 
 def shown(value):
@@ -235,8 +244,22 @@ def test_what_is_said_in_one_minute_is_what_was_found():
     assert set(ahead.values()) == {"Contextual BCQ"}
 
 
-# Those that the claim "all with as many trials" is about.
-AS_MANY_TRIALS = ("FOCAL", "Batch PEARL", "Contextual BCQ", "MBML")
+@pytest.mark.parametrize(
+    ("family", "better", "worse", "verdict"),
+    [
+        ("sparse-point-robot", "FOCAL, dual form", "FOCAL", HOLDS),
+        ("point-robot-wind", "FOCAL, dual form", "FOCAL", EQUAL),
+        ("half-cheetah-vel", "FOCAL, dual form", "FOCAL", UNDECIDED),
+        ("half-cheetah-fwd-back", "FOCAL, dual form", "FOCAL", DOES_NOT),
+        ("sparse-point-robot", "FOCAL, the paper's numbers", "Contextual cloning", HOLDS),
+        ("half-cheetah-vel", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
+        ("half-cheetah-fwd-back", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
+    ],
+)
+def test_what_is_said_in_one_minute_and_is_no_claim_has_the_verdict_that_it_says(family, better, worse, verdict):
+    (results,) = (one for one in PUBLISHED if one["experiment"] == f"comparison-{family}")
+    (found,) = judge([Claim("as the page says", "return", (better,), (worse,), "ours")], scored(results))
+    assert found["verdict"] == verdict
 
 
 def assert_says(page, *phrases):

@@ -15,6 +15,7 @@ from test_mbml import TINY, mbml
 from torch.func import functional_call
 
 import omrl
+from cut_helpers import Cut
 from omrl.algorithms import read_preset
 from omrl.algorithms.algorithm import BatchSpec
 from omrl.algorithms.mbml import MBMLConfig
@@ -157,10 +158,6 @@ FILES = (
     *(f"stages/{stage}/metrics.csv" for stage in ("teacher", "reward-model", "next-state-model")),
     *(f"stages/{stage}/result.safetensors" for stage in ("teacher", "reward-model", "next-state-model")),
 )
-
-
-class Cut(Exception):
-    """Something that ends a run in the middle."""
 
 
 def test_in_a_run_in_bfloat16_the_first_stage_computes_in_it_too(windy, tmp_path, monkeypatch):
