@@ -39,7 +39,12 @@ class Bench:
     """eager, compiled or graph; the engine's own choice if left out."""
     bfloat16: bool = False
     """With networks in bfloat16."""
+    paper_size: bool = False
+    """With the paper's own agents: two layers of 1024 and batches of 1024."""
     json: Path | None = None
+
+
+PAPER_SIZE = {"actor_hidden": (1024, 1024), "critic_hidden": (1024, 1024), "batch_size": 1024}
 
 
 def per_second(work: Callable[[], None], units: int, seconds: float) -> float:
@@ -75,7 +80,7 @@ def main(args: Bench) -> None:
                 random_steps=1_000,
                 envs_per_task=envs,
                 updates_per_step=1.0,
-                sac=replace(config.sac, bfloat16=args.bfloat16),
+                sac=replace(config.sac, bfloat16=args.bfloat16, **(PAPER_SIZE if args.paper_size else {})),
             )
             chosen = [family.tasks[i] for i in np.linspace(0, len(family.tasks) - 1, tasks).round().astype(int)]
             started = time.perf_counter()
@@ -95,6 +100,7 @@ def main(args: Bench) -> None:
                 "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
                 "mode": args.mode or ("graph" if device == "cuda" else "eager"),
                 "bfloat16": args.bfloat16,
+                "paper_size": args.paper_size,
                 "tasks": tasks,
                 "envs_per_task": envs,
                 "start_up_s": round(start_up, 1),
@@ -104,7 +110,7 @@ def main(args: Bench) -> None:
                 "simulation_steps_per_s": round(simulated),
             }
             rows.append(row)
-            print(*list(row.values())[4:], sep="  ", flush=True)
+            print(*list(row.values())[5:], sep="  ", flush=True)
             del trainer
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")

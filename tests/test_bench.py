@@ -122,7 +122,7 @@ def test_more_discriminator_steps_have_more_products():
 
 
 def test_the_data_has_the_shapes_of_the_family():
-    sampler = bench._sampler(TinyConfig(), BatchSpec(context_sets=2), 2, "cpu")
+    sampler = bench._sampler(TinyConfig(), BatchSpec(context_sets=2), 2, bench._rows("cpu"))
     batch = sampler.draw(torch.Generator().manual_seed(0))
     assert batch["obs"].shape == (2, 3, 4, 20) and batch["act"].shape == (2, 3, 4, 6)
     assert batch["context"].shape == (2, 3, 2, 5, 20 + 6 + 1 + 20)
@@ -134,7 +134,7 @@ def test_the_command_writes_its_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["omrl", "bench", "update", *words])
     cli.main()
     (row,) = json.loads((tmp_path / "update.json").read_text())["updates"]
-    assert row["seeds"] == 1 and row["ms"] > 0
+    assert row["seeds"] == 1 and row["ms"] > 0 and row["build_s"] > 0 and row["first_update_s"] > 0
     assert f"{row['ms']:.2f} ms per update" in capsys.readouterr().out
 
 

@@ -62,8 +62,12 @@ def _measure(args: Update, name: str, seeds: int, regulariser_steps: int, device
         changes["regulariser_steps"] = regulariser_steps
     config = kind.Config(**changes)
     mode = args.mode or (on_cpu(config, seeds, LONG)["mode"] if device == "cpu" else None)
+    rows = _rows(device)
+    started = time.perf_counter()
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, mode)
-    sampler = _sampler(config, algorithm.batch_spec, seeds, device)
+    sampler = _sampler(config, algorithm.batch_spec, seeds, rows)
+    _wait(device)
+    build = time.perf_counter() - started
     # What an algorithm has learnt before takes the same time whatever it is.
     frozen = Frozen(untrained(algorithm.stages("reward"), seeds, TASKS, device), args.bfloat16)
 
@@ -93,12 +97,13 @@ def _measure(args: Update, name: str, seeds: int, regulariser_steps: int, device
         "ms": _median_ms(step, args, device),
         "products_ms": _median_ms(lambda: _replay(products), args, device) if products else None,
         **kernels,
+        "build_s": build,
         "first_update_s": first,
         "hyperparameters": asdict(config),
     }
 
 
-def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> MetaSampler:
+def _rows(device: str) -> Tensors:
     """Random data of the right shapes, as training holds it."""
 
     generator = torch.Generator().manual_seed(0)
@@ -107,7 +112,7 @@ def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> Me
         return torch.randn(TASKS, ROWS, *shape, generator=generator).to(device)
 
     step = torch.arange(ROWS, device=device).expand(TASKS, -1)
-    data = Tensors(
+    return Tensors(
         obs=normal(OBS),
         act=normal(ACT).clamp(-1.0, 1.0),
         rew=normal(),
@@ -117,6 +122,9 @@ def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, device: str) -> Me
         step=step % 200,
         length=torch.full((TASKS,), ROWS, device=device),
     )
+
+
+def _sampler(config: MetaConfig, spec: BatchSpec, seeds: int, data: Tensors) -> MetaSampler:
     sizes = {"meta_batch": config.meta_batch, "batch_size": config.batch_size, "context_size": config.context_size}
     return MetaSampler(data, Normalisation.of(data), spec=spec, learners=seeds, **sizes)
 
@@ -202,7 +210,7 @@ def _line(row: dict[str, Any]) -> str:
     steps += ", bfloat16" if row["hyperparameters"].get("bfloat16") else ""
     return (
         f"{row['algorithm']}, {quantity(row['seeds'], 'seed')}{steps}, {row['mode']}: {row['ms']:.2f} ms per update"
-        f"{products}, first update {row['first_update_s']:.1f} s"
+        f"{products}, built in {row['build_s']:.1f} s, first update {row['first_update_s']:.1f} s"
     )
 
 
