@@ -108,7 +108,13 @@ def test_the_readme_compares_the_same_number_of_discriminator_steps():
 def test_the_table_of_the_readme_has_the_updates_below_the_rest():
     simulation = {"steps_per_second": [{"family": "half-cheetah-vel", "omrl": 3000.0, "sync": 1000.0}]}
     loading = {"omrl, episodes of 200": {"seconds": 0.5}, "minari, episodes of 200": {"seconds": 5.0}}
-    agents = [{"tasks": 1, "steps_per_s": 100}, {"tasks": 100, "steps_per_s": 2000}]
+    half = {"bfloat16": True, "paper_size": False}
+    agents = [
+        {**half, "tasks": 1, "steps_per_s": 100},
+        {**half, "tasks": 100, "steps_per_s": 2000},
+        {**half, "tasks": 100, "steps_per_s": 3000, "bfloat16": False},
+        {**half, "tasks": 100, "steps_per_s": 300, "paper_size": True},
+    ]
     _, *rows = cells(speed.speed(simulation, loading, agents, bench(FOCAL), bench(FOCAL)))
     assert [row[-1] for row in rows] == ["3.0x", "10.0x", "20.0x", "23.8x", "23.8x"]
     name = "one update of FOCAL, 3 discriminator steps, one H200"

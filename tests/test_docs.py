@@ -70,22 +70,22 @@ NOT_RUN = {
     ".json": "takes minutes",
     "python benchmarks/cpu.py --json results/speed/cpu.json": "takes minutes",
     "GOMP_SPINCOUNT=3000 python benchmarks/cpu.py --sizes --json results/speed/cpu-threads.json": "takes minutes",
-    "omrl bench update --device cuda --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.7 --json "
+    "omrl bench update --device cuda --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.1 --json "
     "results/speed/update.json": "needs a GPU",
-    "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.7 "
-    "\\": "needs a GPU",
+    "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml contextual-bc --seeds 1 3 "
+    "--seconds 0.1 \\": "needs a GPU",
     "FAMILY=sparse-point-robot SEEDS=10  # and half-cheetah-vel with 5": "trains for minutes on a GPU",
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
-    "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 6 --json "
+    "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 3 --json "
     "results/speed/throughput.json": "needs a GPU",
     "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
     "omrl paper run power-law distribution-shift --device cuda": "takes minutes on a GPU",
     "omrl tune comparisons --data data/sparse-point-robot --seeds 2 --bfloat16 --out "
     "results/tuning/tuned.json": "trains for minutes on a GPU",
-    "omrl bench update --device cuda --bfloat16 --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.5 --json "
+    "omrl bench update --device cuda --bfloat16 --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.1 --json "
     "results/speed/update-bfloat16.json": "needs a GPU",
-    "omrl bench update --device cuda --bfloat16 --algorithms batch-pearl contextual-bcq mbml --seeds 1 3 --seconds 0.5 "
-    "\\": "needs a GPU",
+    "omrl bench update --device cuda --bfloat16 --algorithms batch-pearl contextual-bcq mbml contextual-bc --seeds 1 "
+    "3 \\": "needs a GPU",
     "python benchmarks/own_logs/trial.py --json results/own-logs/trial.json": "takes minutes",
     "python benchmarks/own_logs/selecting.py --json results/own-logs/select.json": "takes hours on two cores",
     "python benchmarks/own_logs/family_ranks.py sparse-point-robot point-robot-wind half-cheetah-vel "

@@ -83,15 +83,14 @@ def throughput(figures: Any) -> str:
     """Training behaviour agents (benchmarks/collect.py)."""
     rows = [
         [
-            f"{row['tasks']}",
+            f"{row['tasks']}, {'paper size, ' if row['paper_size'] else ''}{precision(row)}",
             f"{row['steps_per_s']:,}",
             f"{1e6 / row['steps_per_s']:,.0f}",
             f"{row['updates_per_s_per_agent']:,}",
             f"{row['update_ms']:.2f}",
             f"{row['simulation_steps_per_s']:,}",
-            f"{row['start_up_s']:.0f}",
         ]
-        for row in sorted(figures, key=lambda row: row["tasks"])
+        for row in sorted(figures, key=lambda row: (row["paper_size"], row["bfloat16"], row["tasks"]))
     ]
     headings = (
         "tasks",
@@ -100,9 +99,13 @@ def throughput(figures: Any) -> str:
         "updates/s of each agent",
         "update alone, ms",
         "simulation alone, steps/s",
-        "start-up, s",
     )
     return table(headings, rows)
+
+
+def precision(row: dict[str, Any]) -> str:
+    """In words."""
+    return "bfloat16" if row["bfloat16"] else "full precision"
 
 
 def cpu_mode(figures: Any) -> str:
@@ -243,12 +246,12 @@ def speed(simulation: Any, loading: Any, agents: Any, full: Any, half: Any) -> s
     """One line of each of the tables on speed."""
     steps = next(row for row in simulation["steps_per_second"] if row["family"] == "half-cheetah-vel")
     ours, minari = (loading[f"{who}, episodes of 200"]["seconds"] for who in ("omrl", "minari"))
-    rate = {row["tasks"]: row["steps_per_s"] for row in agents}
+    rate = {row["tasks"]: row["steps_per_s"] for row in agents if row["bfloat16"] and not row["paper_size"]}
     alone = f"one agent alone: {rate[1]:,}"
     rows = [
         ["step 100 half-cheetahs, 2 cores", "steps/s", f"{steps['omrl']:,.0f}", f"SyncVectorEnv: {steps['sync']:,.0f}"],
         ["load 1,000,000 rows, 2 cores", "s", f"{ours:.2f}", f"Minari: {minari:.2f}"],
-        ["train 100 half-cheetah agents, one H200", "steps/s, all agents", f"{rate[100]:,}", alone],
+        ["train 100 half-cheetah agents, one H200, bfloat16", "steps/s, all agents", f"{rate[100]:,}", alone],
     ]
     factors = (steps["omrl"] / steps["sync"], minari / ours, rate[100] / rate[1])
     lines = [[*row, f"{factor:.1f}x"] for row, factor in zip(rows, factors, strict=True)]

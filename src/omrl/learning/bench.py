@@ -24,6 +24,7 @@ from omrl.algorithms import get_algorithm
 from omrl.algorithms.algorithm import BatchSpec, MetaConfig
 from omrl.commands.bench import Bench, Update
 from omrl.data import Tensors
+from omrl.learning.compiling import loading_beside
 from omrl.learning.devices import choose_device, on_cpu
 from omrl.learning.sampling import MetaSampler, Normalisation
 from omrl.learning.stages import Frozen, untrained
@@ -62,7 +63,8 @@ def _measure(args: Update, name: str, seeds: int, regulariser_steps: int, device
         changes["regulariser_steps"] = regulariser_steps
     config = kind.Config(**changes)
     mode = args.mode or (on_cpu(config, seeds, LONG)["mode"] if device == "cpu" else None)
-    rows = _rows(device)
+    with loading_beside(mode != "eager"):  # as beside the data of a run
+        rows = _rows(device)
     started = time.perf_counter()
     algorithm, population = populate(kind, OBS, ACT, config, range(seeds), device, mode)
     sampler = _sampler(config, algorithm.batch_spec, seeds, rows)
