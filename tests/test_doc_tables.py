@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pages import own_logs, paper, reliability, scale, speed
 from pages import results as results_page
+from publish import NOT_SHOWN
 
 from publishing_helpers import ANT, WIND, estimate, results, row, summary
 
@@ -173,14 +174,20 @@ def test_comparisons_in_short_have_focal_the_baselines_and_their_data():
 
 
 def test_share_is_that_of_updates_in_all_seconds(tmp_path):
-    seconds = {"updates": 60.0, "evaluation": 14.0, "logging": 1.0, "saving": 5.0}
-    (tmp_path / "runs" / "a").mkdir(parents=True)
-    (tmp_path / "runs" / "a" / "timings.json").write_text(json.dumps({"seconds": seconds}))
-    one = {"run": "runs/a", "data": "ant-fwd-back", "row": "FOCAL", "seeds": 5, "updates": 2_000}
-    # A run that two experiments share has one line.
-    published = [{"folder": tmp_path / name, "rows": [one]} for name in ("x", "y")]
-    wanted = ["ant-fwd-back, FOCAL", "5", "2,000", "60.0", "14.0", "1.0", "5.0", "75.0%"]
-    assert cells(speed.share(published))[1:] == [wanted]
+    def trained(name, updates, evaluation, **stages):
+        seconds = {**stages, "updates": updates, "evaluation": evaluation, "logging": 1.0, "saving": 5.0}
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "timings.json").write_text(json.dumps({"seconds": seconds}))
+        return {"run": f"runs/{name}", "data": "ant-fwd-back", "row": name}
+
+    rows = [trained("a", 60.0, 14.0), trained("b", 94.0, 0.0), trained("c", 40.0, 34.0)]
+    # A run that two experiments share counts once.
+    published = [{"folder": tmp_path / name, "rows": rows} for name in ("x", "y")]
+    published[0]["rows"] = [trained("mbml", 20.0, 4.0, stages=70.0), *rows]
+    assert cells(speed.share(published))[1:] == [
+        ["ant-fwd-back, all others", "3", "50%", "75%", "94%", "14.0", "34.0"],
+        ["ant-fwd-back, with a first stage", "1", "20%", "20%", "20%", "4.0", "4.0"],
+    ]
 
 
 def test_kernels_of_an_update_are_products_and_others():
@@ -284,17 +291,37 @@ def test_tables_that_experiments_made_are_included_without_what_all_rows_share(t
         f"**comparison-point-robot-wind** (data: wind; seeds: 5)\n\n{narrow}\n"
         f"**comparison-ant-fwd-back** (data: wind; seeds: 5)\n\n{narrow}"
     )
+
+
+def test_an_ablation_is_its_pictures_and_then_its_tables(tmp_path):
+    (one,) = (one for one in PAPER if one["experiment"] == "power-law")
+    (tmp_path / "tables").mkdir()
     # Of one row nothing is left out.
-    assert paper.included("embedding", there) == f"**power-law**\n\n{made['embedding']}"
+    for name, made in (
+        ("embedding", "| row | ESR |\n| --- | ---: |\n| A | 0.5 |\n"),
+        ("claims", "| A |\n| --- |\n| B |\n"),
+    ):
+        (tmp_path / "tables" / f"{name}.md").write_text(made)
+    figures = ["embedding", "return-log", "return"]
+    assert paper.ablation("power-law", [one | {"folder": tmp_path, "figures": figures}]) == (
+        '<img src="img/paper/power-law-embedding.png" width="340" alt="About \'power-law\': embeddings by t-SNE">\n'
+        '<img src="img/paper/power-law-return.png" width="340" '
+        "alt=\"About 'power-law': return on test tasks while training\">\n\n"
+        "**Embeddings of the training tasks**\n\n| row | ESR |\n| --- | ---: |\n| A | 0.5 |\n\n"
+        "**Every comparison**\n\n| A |\n| --- |\n| B |\n"
+    )
+    assert paper.ablation("breadth", PAPER) == "Not run yet.\n"
+    for experiment in paper.experiments().values():
+        assert set(experiment.figures) - set(NOT_SHOWN) <= set(paper.FIGURES)
+        assert {*experiment.tables, "claims"} <= set(paper.TABLES)
+    assert "power-law" in paper.ablations() and "comparison-ant-fwd-back" not in paper.ablations()
 
 
-def test_curves_of_runs_that_were_shown_are_not_shown_again():
+def test_curves_are_those_of_the_comparisons():
     assert re.findall(r'src="([^"]+)"', paper.curves(PAPER)) == [
         "img/paper/comparison-point-robot-wind-return.png",
         "img/paper/comparison-ant-fwd-back-return.png",
     ]
-    assert re.findall(r'src="([^"]+)"', paper.embeddings(PAPER)) == ["img/paper/power-law-embedding.png"]
-    assert "alt=\"About 'power-law': embeddings by t-SNE\"" in paper.embeddings(PAPER)
 
 
 def test_trials_are_shown_as_ranges_with_the_best_one():

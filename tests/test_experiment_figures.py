@@ -18,13 +18,13 @@ CURVES = ("return", "return-log", "q")
 NOTE = get_scale("small").note
 
 
-def drawn(monkeypatch, experiment, note=NOTE, end=300_000, points=12) -> dict[str, Any]:
+def drawn(monkeypatch, experiment, note=NOTE, end=300_000, points=12, size=1.0) -> dict[str, Any]:
     """Every figure of an experiment on made-up outcomes."""
     rng, outcomes, found = np.random.default_rng(0), [], {}
     at = np.linspace(end / points, end, points)
     for data in experiment.data:
         for row in experiment.rows:
-            curves = {name: Curve(at, at, rng.normal(size=(2, points))) for name in ("return", "q")}
+            curves = {name: Curve(at, at, size * rng.normal(size=(2, points))) for name in ("return", "q")}
             facts, cell = SimpleNamespace(curves=curves), SimpleNamespace(title=data.title, row=row, data=data)
             mean = {"mean": {"low": 1.0, "value": 2.0, "high": 4.0}}
             outcomes.append(SimpleNamespace(cell=cell, facts=facts, run=Path(data.title, row.label), summary=mean))
@@ -79,6 +79,16 @@ def test_a_logarithmic_axis_has_several_labels_at_any_length(end, points, some, 
     labels = axes.xaxis.get_major_formatter().format_ticks(places)
     assert set(some) <= set(labels) and len(labels) <= 8
     assert set(axes.xaxis.get_minor_formatter().format_ticks(axes.get_xticks(minor=True))) <= {""}
+
+
+@pytest.mark.parametrize(
+    ("size", "some"), [(1.0, ["0", "1", "2"]), (20.0, ["0", "20", "40"]), (1e7, ["−1M", "0", "1M"])]
+)
+def test_q_has_round_labels_whatever_its_size(size, some, monkeypatch):
+    axes = drawn(monkeypatch, experiments()["q-divergence"], size=size)["q"].axes[0]
+    low, high = axes.get_ylim()
+    labels = axes.yaxis.get_major_formatter().format_ticks([at for at in axes.get_yticks() if low <= at <= high])
+    assert set(some) <= set(labels) and max(map(len, labels)) <= 5 and 3 <= len(labels) <= 14
 
 
 def test_rows_of_the_comparisons_look_the_same_in_every_figure():

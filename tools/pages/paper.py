@@ -1,4 +1,4 @@
-"""Tables and pictures of docs/paper.md and docs/comparisons.md: the paper's experiments, and what came out of them.
+"""Tables and pictures of docs/paper.md, comparisons.md and ablations.md: the experiments, and what came out of them.
 
 What tools/publish.py kept of an experiment has tables already: those are included, not made again.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from aa_rate import rate
 from pages.markdown import interval, number, table
+from publish import COMPARISONS, NOT_SHOWN
 
 from omrl.families import FAMILIES
 from omrl.reporting.tables import NONE
@@ -23,6 +24,24 @@ OURS = " (ours)"
 CELLS = re.compile(r"(?<!\\)\|")
 # Pixels of a page's text, for pictures.
 WIDTH = 680
+# What a kind of figure shows, and its pixels for each row or data set that has a panel there.
+FIGURES = {
+    "return": ("return on test tasks while training", 340),
+    "embedding": ("embeddings by t-SNE", 170),
+    "embedding-pca": ("two principal components of the embeddings", 170),
+    "embedding-3d": ("three principal components of the embeddings", 170),
+    "levels": ("where the policies go that logged each level", WIDTH),
+    "q": ("Q of the policy's actions while training", 340),
+    "breadth": ("return on test tasks by how broad the logged actions are", 440),
+}
+# What kinds of tables are called.
+TABLES = {
+    "returns": "Returns",
+    "embedding": "Embeddings of the training tasks",
+    "shift": "Returns by the quality of data",
+    "q": "Q",
+    "claims": "Every comparison",
+}
 
 
 def listed() -> str:
@@ -68,16 +87,36 @@ def missing(paper: Any) -> str:
 
 
 def included(kind: str, paper: Any) -> str:
-    """The tables of a kind that experiments have made of themselves, one below the other.
+    """The tables of a kind of all comparisons, one below the other."""
+    return "\n".join(_included(one, kind, one["experiment"]) for one in compared(paper))
 
-    What is the same in all rows of a table is said once, above it: pages are narrow.
-    """
-    parts = []
+
+def compared(paper: Any) -> list[Any]:
+    """The comparisons of all methods on a family; every other experiment is an ablation."""
+    return [one for one in paper if one["experiment"].startswith(COMPARISONS)]
+
+
+def ablations() -> list[str]:
+    """Names of all experiments but the comparisons."""
+    return [name for name in experiments() if not name.startswith(COMPARISONS)]
+
+
+def ablation(name: str, paper: Any) -> str:
+    """All pictures and tables of an experiment."""
     for one in paper:
-        if kind in one["tables"]:
-            said, narrow = _narrowed((one["folder"] / "tables" / f"{kind}.md").read_text())
-            parts.append(f"**{one['experiment']}**{f' ({said})' if said else ''}\n\n{narrow}")
-    return "\n".join(parts)
+        if one["experiment"] == name:
+            shown = "".join(picture(one, figure) for figure in one["figures"] if figure not in NOT_SHOWN)
+            return "\n".join([shown, *(_included(one, kind, TABLES[kind]) for kind in one["tables"])])
+    return "Not run yet.\n"
+
+
+def _included(one: Any, kind: str, name: str) -> str:
+    """A table that an experiment has made of itself.
+
+    What is the same in all of its rows is said once, above it: pages are narrow.
+    """
+    said, narrow = _narrowed((one["folder"] / "tables" / f"{kind}.md").read_text())
+    return f"**{name}**{f' ({said})' if said else ''}\n\n{narrow}"
 
 
 def _narrowed(markdown: str) -> tuple[str, str]:
@@ -91,37 +130,18 @@ def _narrowed(markdown: str) -> tuple[str, str]:
     return said, "".join(f"| {' | '.join(line)} |\n" for line in left) + (f"\n{note}" if note else "")
 
 
-def picture(results: Any, figure: str, width: int, about: str) -> str:
+def picture(results: Any, figure: str) -> str:
     """A picture of an experiment, as tools/publish.py put it beside the pages."""
+    about, width = FIGURES[figure]
+    panels = {row["row" if figure.startswith("embedding") else "data"] for row in results["rows"]}
+    wide = min(WIDTH, width * (1 if figure == "breadth" else len(panels)))
     title = results["title"].replace('"', "'")
-    return f'<img src="img/paper/{results["experiment"]}-{figure}.png" width="{width}" alt="{title}: {about}">\n'
+    return f'<img src="img/paper/{results["experiment"]}-{figure}.png" width="{wide}" alt="{title}: {about}">\n'
 
 
 def curves(paper: Any) -> str:
-    """Returns while training; those of an experiment all of whose runs were shown before are left out."""
-    pictures, shown = [], set()
-    for results in paper:
-        runs = {row["run"] for row in results["rows"]}
-        if "return" in results["figures"] and not runs <= shown:
-            width = min(WIDTH, 340 * len({row["data"] for row in results["rows"]}))
-            pictures.append(picture(results, "return", width, "return on test tasks while training"))
-            shown |= runs
-    return "".join(pictures)
-
-
-def embeddings(paper: Any) -> str:
-    """Embeddings of tasks."""
-    kinds = {
-        "embedding": "embeddings by t-SNE",
-        "embedding-pca": "two principal components of the embeddings",
-        "embedding-3d": "three principal components of the embeddings",
-    }
-    return "".join(
-        picture(results, kind, min(WIDTH, 170 * len({row["row"] for row in results["rows"]})), kinds[kind])
-        for results in paper
-        for kind in results["figures"]
-        if kind in kinds
-    )
+    """Returns of the comparisons while training."""
+    return "".join(picture(results, "return") for results in compared(paper))
 
 
 def tried(trial: Any) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from typing import Any
 
 from pages.markdown import interval, table
@@ -260,17 +261,22 @@ def speed(simulation: Any, loading: Any, agents: Any, full: Any, half: Any) -> s
 
 
 def share(paper: Any) -> str:
-    """Where the time of published runs went."""
-    rows = {}
-    for results in paper:
-        for row in results["rows"]:
-            seconds = json.loads((results["folder"].parent / row["run"] / "timings.json").read_text())["seconds"]
-            parts = [f"{seconds[name]:.1f}" for name in ("updates", "evaluation", "logging", "saving")]
-            part = seconds["updates"] / sum(seconds.values())
-            name = f"{row['data']}, {row['row']}"
-            rows[row["run"]] = [name, f"{row['seeds']}", f"{row['updates']:,}", *parts, f"{part:.1%}"]
-    headings = ("run", "seeds", "updates", "in updates, s", "evaluation, s", "logging, s", "saving, s", "in updates")
-    return table(headings, list(rows.values()))
+    """Where the time of published runs went, by their data; those with a first stage apart."""
+    runs = {row["run"]: (results["folder"].parent, row["data"]) for results in paper for row in results["rows"]}
+    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for run, (folder, data) in runs.items():
+        seconds = json.loads((folder / run / "timings.json").read_text())["seconds"]
+        groups.setdefault((data, "with a first stage" if "stages" in seconds else "all others"), []).append(seconds)
+    rows = []
+    for (data, which), each in sorted(groups.items(), key=lambda group: group[0][1]):
+        shares = [one["updates"] / sum(one.values()) for one in each]
+        waited = [one["evaluation"] for one in each]
+        parts = [f"{min(shares):.0%}", f"{statistics.median(shares):.0%}", f"{max(shares):.0%}"]
+        rows.append(
+            [f"{data}, {which}", f"{len(each)}", *parts, f"{statistics.median(waited):.1f}", f"{max(waited):.1f}"]
+        )
+    waits = ("waited for evaluation, s, middle", "most")
+    return table(("runs", "number", "in updates, least", "middle", "most", *waits), rows)
 
 
 def pieces(figures: Any) -> str:

@@ -21,6 +21,9 @@ from omrl.reporting.probe import Embedding
 from omrl.studies.definitions import Experiment, get_experiment
 from omrl.studies.judging import Outcome
 
+# Up to here values of Q are drawn as they are where others are by orders of magnitude.
+LINEAR = 100.0
+
 
 def draw(
     experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], folder: Path, note: str
@@ -91,8 +94,10 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
             _log_ticks(axes)
         axes.xaxis.set_major_formatter(amounts())
         if metric == "q":
-            # Orders of magnitude of either sign: the value penalty makes Q negative, divergence often positive.
-            axes.set_yscale("symlog", linthresh=100)
+            low, high = axes.get_ylim()
+            if max(-low, high) > 10 * LINEAR:
+                # Orders of magnitude of either sign: the value penalty makes Q negative, divergence often positive.
+                axes.set_yscale("symlog", linthresh=LINEAR)
             axes.yaxis.set_major_formatter(amounts())
     # Below all panels, whose rows are the same: nothing is covered, wherever the curves lie.
     lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}

@@ -11,7 +11,7 @@ from omrl.commands.study import PaperRun, StudyRun
 from omrl.evaluation.stats import Estimate
 from omrl.studies.execute import execute
 from omrl.studies.judging import Results
-from omrl.studies.tabulating import found
+from omrl.studies.tabulating import found, short
 from omrl.units.place import stored
 
 
@@ -41,7 +41,7 @@ def print_results(results: Results, folder: Path) -> None:
         for one in claim["comparisons"]:
             pair = f"{one['better']} - {one['worse']}"
             beyond = one["detectable"]
-            least = "" if beyond is None else f" ({beyond:.3g} or more would have been found in four of five cases)"
+            least = "" if beyond is None else f" ({short(beyond)} or more would have been found in four of five cases)"
             print(f"  {one['data']}, {claim['metric']}, {pair}: {found(one)}, {one['verdict']}{least}")
     if results["note"]:
         print(f"\nnote: {results['note']}")

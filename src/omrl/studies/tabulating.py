@@ -83,7 +83,7 @@ def q(rows: Rows) -> Table:
     lines = []
     for row in rows:
         growth = _mean(row["metrics"]["q_growth"], 2)
-        lines.append((row["data"], row["row"], *(f"{row['q'][key]:.3g}" for key in ("end", "largest")), growth))
+        lines.append((row["data"], row["row"], *(short(row["q"][key]) for key in ("end", "largest")), growth))
     names = ("data", "row", "Q at the end", "largest |Q|", "growth, orders of magnitude")
     return Table("q", names, tuple(lines), words=(0, 1))
 
@@ -94,7 +94,7 @@ def claims(judged: Rows) -> Table:
     for claim in judged:
         for one in claim["comparisons"]:
             comparison = (one["data"], claim["metric"], f"{one['better']} - {one['worse']}", found(one), one["verdict"])
-            detectable = NONE if one["detectable"] is None else f"{one['detectable']:.3g}"
+            detectable = NONE if one["detectable"] is None else short(one["detectable"])
             lines.append((claim["claim"], claim["whose"], *comparison, detectable, claim["verdict"]))
     names = ("claim", "whose", "data", "metric", "A - B", "difference [95 %]", "verdict", "detectable")
     return Table("claims", (*names, "claim as a whole"), tuple(lines), words=(0, 1, 2, 3, 4, 6, 8))
@@ -102,13 +102,15 @@ def claims(judged: Rows) -> Table:
 
 def found(comparison: Comparison) -> str:
     """A difference with its interval; metrics between 0 and 1 need more digits than returns."""
-    low, value, high = (
-        comparison["difference"]["low"],
-        comparison["difference"]["value"],
-        comparison["difference"]["high"],
-    )
-    known = low is not None and high is not None
-    return f"{value:z.3g} [{low:z.3g}, {high:z.3g}]" if known else f"{value:z.3g} [no interval]"
+    difference = comparison["difference"]
+    low, high = difference["low"], difference["high"]
+    around = "no interval" if low is None or high is None else f"{short(low)}, {short(high)}"
+    return f"{short(difference['value'])} [{around}]"
+
+
+def short(value: float) -> str:
+    """Three digits; thousands as one writes them, without an exponent."""
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:z.3g}"
 
 
 def _mean(values: Sequence[float] | None, digits: int = 3) -> str:
