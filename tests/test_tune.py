@@ -342,7 +342,11 @@ def published(name):
 
 def test_all_rows_of_a_family_had_as_many_trials():
     found = published("tuned")
-    assert set(found) == {(family, row) for family, _ in found for row in ROWS}
+    compared = {path.name.removeprefix("comparison-") for path in (ROOT / "results" / "paper").glob("comparison-*")}
+    assert compared
+    # Of a family that is not compared yet some rows may be there.
+    assert {(family, row) for family in compared for row in ROWS} <= set(found)
+    assert {row for _, row in found} == set(ROWS)
     for (_, row), trials in found.items():
         # One more beyond every edge that the best of the six lies on.
         assert len(trials) - 6 in (0, 1, 2) and len({json.dumps(trial) for trial in trials}) == len(trials)
