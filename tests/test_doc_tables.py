@@ -325,7 +325,7 @@ def test_curves_are_those_of_the_comparisons():
 
 
 def test_trials_are_shown_as_ranges_with_the_best_one():
-    shared = {"family": ANT, "seeds": 1}
+    shared = {"family": ANT, "seeds": 1, "updates": 8_000}
     figures = [
         {**shared, "row": "FOCAL", "trial": {"alpha": alpha}, "return": value, "normalised": value / 1000}
         for alpha, value in ((0.3, 100.0), (30.0, 812.6), (100.0, 700.0))
@@ -341,9 +341,9 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
         for lr in (1e-3, 3e-4)
     ]
     assert cells(paper.tuning(figures))[1:] == [
-        [ANT, "FOCAL", "3 x 1", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
+        [ANT, "FOCAL", "3 x 1", "8,000", "alpha 0.3 to 100", "alpha 30", "813", "0.81"],
         [
-            *(ANT, "MBML", "2 x 1", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
+            *(ANT, "MBML", "2 x 1", "8,000", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
             *("kl weight 0.1, step size 0.001 (all alike)", "0", "-"),
         ],
     ]

@@ -81,7 +81,7 @@ NOT_RUN = {
     "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
     "omrl paper run power-law distribution-shift --device cuda": "takes minutes on a GPU",
     "omrl tune comparisons --data data/sparse-point-robot --seeds 2 --bfloat16 --out "
-    "results/tuning/tuned.json": "trains for minutes on a GPU",
+    "results/tuning/sparse-point-robot.json": "trains for minutes on a GPU",
     "omrl bench update --device cuda --bfloat16 --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.1 --json "
     "results/speed/update-bfloat16.json": "needs a GPU",
     "omrl bench update --device cuda --bfloat16 --algorithms batch-pearl contextual-bcq mbml contextual-bc --seeds 1 "

@@ -1,9 +1,9 @@
 """Put the best trials of `omrl tune comparisons` into the presets that comparisons run with.
 
-    omrl tune comparisons --data data/ant-fwd-back --out results/tuning/tuned.json
+    omrl tune comparisons --data data/ant-fwd-back --out results/tuning/ant-fwd-back.json
     python tools/choose.py
 
-Of every family and row in results/tuning/tuned.json the best trial goes into the preset that the row names, in the TOML
+Of every family and row in results/tuning/*.json the best trial goes into the preset that the row names, in the TOML
 file beside its algorithm; everything else there stays as it is.
 """
 
@@ -15,17 +15,17 @@ from importlib import resources
 from pathlib import Path
 
 from omrl.algorithms import get_algorithm
-from omrl.storage.files import read_json_list
+from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import COMPARISONS, read_rows
 from omrl.tuning.trying import best_of
 
-TRIALS = Path(__file__).resolve().parents[1] / "results" / "tuning" / "tuned.json"
+TRIALS = Path(__file__).resolve().parents[1] / "results" / "tuning"
 
 
 def choices(trials: Path) -> dict[tuple[str, str, str], dict[str, float]]:
     """Values by algorithm, preset and family. A step beyond an edge of the grid is rounded to two digits."""
     groups: dict[tuple[str, str], list[Mapping[str, object]]] = {}
-    for one in read_json_list(trials):
+    for one in (one for file in sorted(trials.glob("*.json")) for one in read_json_list(file)):
         groups.setdefault((one["row"], one["family"]), []).append(one)
     rows = read_rows(Path(COMPARISONS))
     found = {}
@@ -55,7 +55,10 @@ def main() -> None:
     for (algorithm, preset, family), values in choices(TRIALS).items():
         kind = get_algorithm(algorithm)
         file = Path(str(resources.files("omrl.algorithms"))) / f"{kind.__module__.rsplit('.', 1)[-1]}.toml"
-        file.write_text(with_values(file.read_text(), f"{preset}.{family}", values))
+        text = with_values(file.read_text(), f"{preset}.{family}", values)
+        # Others may read presets meanwhile.
+        with replacing(file) as temporary:
+            temporary.write_text(text)
         print(f"{file.name} {preset}.{family}: {values}")
 
 

@@ -62,7 +62,7 @@ TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "paper-claims": (partial(paper.included, "claims"), "paper"),
     "paper-curves": (paper.curves, "paper"),
     **{name: (partial(paper.ablation, name), "paper") for name in paper.ablations()},
-    "tuning": (paper.tuning, "tuning/tuned.json"),
+    "tuning": (paper.tuning, "tuning"),
     "aa": (paper.told_apart, "aa"),
     "own-logs": (own_logs.cells, "own-logs/own-logs.json"),
     "own-logs-summary": (own_logs.summary, "own-logs/own-logs.json"),
@@ -87,8 +87,10 @@ TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
 
 
 def raw(path: Path) -> Any:
-    """The content of a file of results/, or the list of what is published in a folder of it."""
-    return json.loads(path.read_text()) if path.suffix == ".json" else published(path)
+    """The content of a file of results/, or of all files that are lists in a folder, or what is published there."""
+    if path.suffix == ".json":
+        return json.loads(path.read_text())
+    return [one for file in sorted(path.glob("*.json")) for one in json.loads(file.read_text())] or published(path)
 
 
 def fill(text: str, folder: Path = ROOT / "results") -> str:

@@ -17,6 +17,7 @@ from omrl.reporting.tables import NONE
 from omrl.studies.definitions import experiments
 from omrl.studies.judging import across_families
 from omrl.studies.listing import COLUMNS, overview
+from omrl.tuning.trying import best_of
 
 # What stands behind the name of an experiment whose claim is not the paper's.
 OURS = " (ours)"
@@ -156,21 +157,23 @@ def tried(trial: Any) -> dict[str, float]:
 def tuning(figures: Any) -> str:
     """The best of the trials of every row (omrl tune)."""
     groups: dict[tuple[str, str], list[Any]] = {}
-    for one in figures:
+    for one in sorted(figures, key=lambda one: list(FAMILIES).index(one["family"])):
         groups.setdefault((one["family"], one["row"]), []).append(one)
     top = {family: max(one["return"] for one in figures if one["family"] == family) for family, _ in groups}
     rows = []
     for (family, label), trials in groups.items():
         values = [tried(one["trial"]) for one in trials]
         ranges = [f"{name} {min(v[name] for v in values):g} to {max(v[name] for v in values):g}" for name in values[0]]
-        best = max(trials, key=lambda one: one["return"])
+        best = best_of(trials)
         choice = ", ".join(f"{name} {value:g}" for name, value in tried(best["trial"]).items())
+        learners = sorted({one["seeds"] for one in trials})
         alike = len(trials) > 1 and len({one["return"] for one in trials}) == 1
         rows.append(
             [
                 family,
                 label,
-                f"{len(trials)} x {best['seeds']}",
+                f"{len(trials)} x {learners[0]}" + (f" to {learners[-1]}" if len(learners) > 1 else ""),
+                f"{best['updates']:,}",
                 ", ".join(ranges),
                 choice + (" (all alike)" if alike else ""),
                 number(best["return"], 2 if abs(top[family]) < 100 else 0),
@@ -178,7 +181,7 @@ def tuning(figures: Any) -> str:
             ]
         )
     words = ("row", "tried", "best")
-    return table(("family", "row", "trials x seeds", "tried", "best", "its return", "normalised"), rows, words)
+    return table(("family", "row", "trials x seeds", "updates", "tried", "best", "its return", "normalised"), rows, words)
 
 
 def told_apart(runs: Any) -> str:

@@ -1,0 +1,234 @@
+"""Make what results/ has from a GPU: a plan of commands that wait for one another, on a machine that is lent for a while.
+
+    python tools/campaign.py run tools/campaign.toml --at-once 3     everything, or what is left of it
+    python tools/campaign.py run tools/campaign.toml --size small    a rehearsal on two cores
+    python tools/campaign.py show                                    how far it is
+    python tools/campaign.py pack parcels                            what it changed in the checkout, to be taken home
+
+A step is a list of commands; `after` names the steps that it waits for, `needs` what it takes: the `gpu` beside others, the
+`gpu alone`, or the `cpu`. Steps that are ready begin in the order of the file, at most `--at-once` of them on the GPU. One
+that fails takes those with it that wait for it, and no others. A step that was finished with the same commands is not
+done again: after an interruption the same command goes on, and so do the commands themselves. What they say is in
+campaign/logs, how long each took in campaign/steps.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from omrl.storage.files import write_json
+
+ROOT = Path(__file__).resolve().parents[1]
+STATE, LOGS, BEGAN = "steps.json", "logs", "began"
+LOOK_SECONDS = 0.2
+# What a campaign changes in the checkout, and how large a parcel may be.
+CHANGED = ("results", "docs/img", "src/omrl/algorithms")
+PARCEL_BYTES = 15 * 2**20
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands, one after the other."""
+
+    name: str
+    commands: tuple[str, ...]
+    after: tuple[str, ...]
+    needs: Literal["cpu", "gpu", "gpu alone"]
+
+
+def read_plan(file: Path, size: str) -> list[Step]:
+    """The steps of a plan, with the numbers of one of its sizes in the place of {their names}."""
+    table = tomllib.loads(file.read_text())
+    numbers = table["sizes"][size]
+    steps: list[Step] = []
+    for one in table["steps"]:
+        commands = tuple(command.format_map(numbers) for command in one["commands"])
+        step = Step(one["name"], commands, tuple(one.get("after", ())), one.get("needs", "gpu"))
+        known = {earlier.name for earlier in steps}
+        if step.name in known or not set(step.after) <= known:
+            sys.exit(f"{file}: {step.name!r} is there twice, or waits for a step that does not stand before it.")
+        if step.needs not in ("cpu", "gpu", "gpu alone"):
+            sys.exit(f"{file}: {step.name!r} needs {step.needs!r}, which is none of cpu, gpu and gpu alone.")
+        steps.append(step)
+    return steps
+
+
+def words(command: str) -> list[str]:
+    """A command as this Python runs it: the machine need not have `omrl` on its path."""
+    first, *rest = shlex.split(command)
+    return {"omrl": [sys.executable, "-m", "omrl"], "python": [sys.executable]}.get(first, [first]) + rest
+
+
+class Campaign:
+    """Steps on their way."""
+
+    def __init__(self, steps: Sequence[Step], folder: Path, at_once: int) -> None:
+        self.steps, self._folder, self._at_once = steps, folder, at_once
+        self._running: dict[str, tuple[subprocess.Popen[bytes], float, int]] = {}
+        (folder / LOGS).mkdir(parents=True, exist_ok=True)
+        if not (folder / BEGAN).exists():
+            (folder / BEGAN).touch()
+        kept: dict[str, Any] = json.loads(state.read_text()) if (state := folder / STATE).is_file() else {}
+        same = {step.name: kept.get(step.name, {}) for step in steps}
+        # What failed or was cut is tried again.
+        self.done = {
+            step.name: same[step.name]
+            for step in steps
+            if same[step.name].get("ended") == "done" and same[step.name]["commands"] == list(step.commands)
+        }
+
+    def run(self, seconds: float) -> bool:
+        """Until all have ended, or the time is over; whether all were done."""
+        until = time.monotonic() + seconds
+        try:
+            while len(self.done) < len(self.steps) and time.monotonic() < until:
+                self._look()
+                self._begin()
+                time.sleep(LOOK_SECONDS)
+        finally:
+            self._stop()
+        return all(one["ended"] == "done" for one in self.done.values()) and len(self.done) == len(self.steps)
+
+    def _begin(self) -> None:
+        needs = {step.name: step.needs for step in self.steps}
+        for step in self.steps:
+            if step.name in self.done or step.name in self._running:
+                continue
+            ended = [self.done[name]["ended"] for name in step.after if name in self.done]
+            if "failed" in ended:
+                self._end(step, "failed", 0.0, "a step failed that it waits for")
+            on_gpu = [name for name in self._running if needs[name] != "cpu"]
+            crowded = len(on_gpu) >= (1 if step.needs == "gpu alone" else self._at_once)
+            alone = any(needs[name] == "gpu alone" for name in on_gpu)
+            if len(ended) == len(step.after) and "failed" not in ended and (
+                step.needs == "cpu" or not (crowded or alone)
+            ):
+                self._start(step, 0, time.monotonic())
+            elif step.needs == "gpu alone" and len(ended) == len(step.after) and step.name not in self.done:
+                return  # others that came later would keep the GPU from it
+
+    def _start(self, step: Step, command: int, began: float) -> None:
+        with (self._folder / LOGS / f"{_slug(step.name)}.log").open("ab") as log:
+            log.write(f"$ {step.commands[command]}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                words(step.commands[command]),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._running[step.name] = process, began, command
+
+    def _look(self) -> None:
+        for step in self.steps:
+            if step.name not in self._running:
+                continue
+            process, began, command = self._running[step.name]
+            if process.poll() is None:
+                continue
+            del self._running[step.name]
+            if process.returncode:
+                failed = f"`{step.commands[command]}` ended with {process.returncode}"
+                self._end(step, "failed", time.monotonic() - began, failed)
+            elif command + 1 < len(step.commands):
+                self._start(step, command + 1, began)
+            else:
+                self._end(step, "done", time.monotonic() - began)
+
+    def _end(self, step: Step, ended: str, seconds: float, why: str = "") -> None:
+        self.done[step.name] = {"commands": list(step.commands), "ended": ended, "seconds": seconds, "why": why}
+        write_json(self._folder / STATE, self.done)
+        print(f"{step.name}: {ended} after {seconds:.0f} s{f', {why}' if why else ''}", flush=True)
+
+    def _stop(self) -> None:
+        """End what still runs: it goes on from its last save."""
+        for process, _, _ in self._running.values():
+            os.killpg(process.pid, signal.SIGTERM)
+        for name, (process, began, _) in self._running.items():
+            process.wait()
+            print(f"{name}: cut after {time.monotonic() - began:.0f} s", flush=True)
+        self._running.clear()
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
+
+
+def show(folder: Path) -> None:
+    """A line for each step that has ended, and the last line of every log that has none."""
+    ended: Mapping[str, Any] = json.loads(state.read_text()) if (state := folder / STATE).is_file() else {}
+    for name, one in ended.items():
+        print(f"{one['seconds']:6.0f} s  {one['ended']:7}{name}  {one['why']}")
+    finished = {_slug(name) for name in ended}
+    for log in sorted((folder / LOGS).glob("*.log")):
+        if log.stem not in finished:
+            lines = log.read_text(errors="replace").splitlines()
+            print(f"          going  {log.stem}: {lines[-1][:150] if lines else ''}")
+
+
+def pack(folder: Path, since: float) -> list[Path]:
+    """What changed in the checkout since then, in parcels that unpack over another checkout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    changed = [path for name in CHANGED for path in sorted((ROOT / name).rglob("*")) if path.is_file()]
+    changed = [path for path in changed if path.stat().st_mtime >= since and "__pycache__" not in path.parts]
+    parcels: list[Path] = []
+    while changed:
+        parcels.append(folder / f"parcel-{len(parcels)}.tar.xz")
+        with tarfile.open(parcels[-1], "w:xz", preset=1) as parcel:
+            while changed and (parcels[-1].stat().st_size + changed[0].stat().st_size < PARCEL_BYTES):
+                parcel.add(changed[0], changed.pop(0).relative_to(ROOT))
+            if not parcel.getmembers():
+                sys.exit(f"{changed[0]} is larger than a parcel may be.")
+    return parcels
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Everything that results/ has from a GPU.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "campaign", help="where logs and times are kept")
+    actions = parser.add_subparsers(dest="action", required=True)
+    running = actions.add_parser("run")
+    running.add_argument("plan", type=Path)
+    running.add_argument("--size", default="full")
+    running.add_argument("--at-once", type=int, default=3, help="steps that share the GPU")
+    running.add_argument("--minutes", type=float, default=24 * 60.0, help="what is not done by then is cut")
+    running.add_argument("--only", nargs="*", help="these steps; what they wait for is taken to be there")
+    actions.add_parser("show")
+    packing = actions.add_parser("pack")
+    packing.add_argument("target", type=Path)
+    args = parser.parse_args()
+    if args.action == "show":
+        show(args.folder)
+    elif args.action == "pack":
+        for parcel in pack(args.target, (args.folder / BEGAN).stat().st_mtime):
+            print(parcel)
+    else:
+        steps = read_plan(args.plan, args.size)
+        if args.only is not None:
+            steps = [
+                Step(step.name, step.commands, tuple(set(step.after) & set(args.only)), step.needs)
+                for step in steps
+                if step.name in args.only
+            ]
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        sys.exit(0 if Campaign(steps, args.folder, args.at_once).run(60 * args.minutes) else 1)
+
+
+if __name__ == "__main__":
+    main()
