@@ -17,12 +17,15 @@ from omrl.commands.train import OF_THE_RUN
 from omrl.errors import OmrlError
 from omrl.evaluation import stats
 from omrl.families import FAMILIES
+from omrl.reporting.tables import NONE
 from omrl.runs.records import Curve
+from omrl.studies import tabulating
 from omrl.studies.definitions import Claim, Data, Row, experiments, get_experiment, get_scale, read_study
 from omrl.studies.judging import (
     DOES_NOT,
     EQUAL,
     HOLDS,
+    LARGEST,
     UNDECIDED,
     Scored,
     across_families,
@@ -309,6 +312,14 @@ def test_growth_of_q_by_hand():
     growth = q_growth(curve)
     assert growth.shape == (3, 1)
     assert growth[:2, 0] == pytest.approx([0.0, 1.0]) and growth[2, 0] > 38
+    # Three looks, none of them in the tenth around half-way: the nearest counts.
+    few = np.array([100, 400, 700])
+    assert q_growth(Curve(few, few, np.array([[1.0, 10.0, np.nan]]))) == pytest.approx(np.log10(LARGEST / 10.0))
+
+
+def test_where_no_seed_s_q_was_a_number_at_the_end_the_table_shows_none():
+    row = {"data": "ants", "row": "Batch PEARL", "metrics": {"q_growth": [37.0]}, "q": {"end": None, "largest": 2e30}}
+    assert tabulating.q([row]).rows == (("ants", "Batch PEARL", NONE, "2e+30", "37.00"),)
 
 
 def scored(label, scores, data="ant-fwd-back", split="paper", way=None):

@@ -1,15 +1,15 @@
-"""Make what results/ has from a GPU: a plan of commands that wait for one another, on a machine that is lent for a while.
+"""Make what results/ has from a GPU: commands that wait for one another, on a machine that is there for a while.
 
     python tools/campaign.py run tools/campaign.toml --at-once 3     everything, or what is left of it
     python tools/campaign.py run tools/campaign.toml --size small    a rehearsal on two cores
     python tools/campaign.py show                                    how far it is
     python tools/campaign.py pack parcels                            what it changed in the checkout, to be taken home
 
-A step is a list of commands; `after` names the steps that it waits for, `needs` what it takes: the `gpu` beside others, the
-`gpu alone`, or the `cpu`. Steps that are ready begin in the order of the file, at most `--at-once` of them on the GPU. One
-that fails takes those with it that wait for it, and no others. A step that was finished with the same commands is not
-done again: after an interruption the same command goes on, and so do the commands themselves. What they say is in
-campaign/logs, how long each took in campaign/steps.json.
+A step is a list of commands; `after` names the steps that it waits for, `needs` what it takes: the `gpu` beside others,
+the `gpu alone`, or the `cpu`. Steps that are ready begin in the order of the file, at most `--at-once` of them on the
+GPU. One that fails takes those with it that wait for it, and no others. A step that was finished with the same commands
+is not done again: after an interruption the same command goes on, and so do the commands themselves. What they say is
+in campaign/logs, how long each took in campaign/steps.json.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ class Campaign:
             on_gpu = [name for name in self._running if needs[name] != "cpu"]
             crowded = len(on_gpu) >= (1 if step.needs == "gpu alone" else self._at_once)
             alone = any(needs[name] == "gpu alone" for name in on_gpu)
-            if len(ended) == len(step.after) and "failed" not in ended and (
-                step.needs == "cpu" or not (crowded or alone)
+            if (
+                len(ended) == len(step.after)
+                and "failed" not in ended
+                and (step.needs == "cpu" or not (crowded or alone))
             ):
                 self._start(step, 0, time.monotonic())
             elif step.needs == "gpu alone" and len(ended) == len(step.after) and step.name not in self.done:

@@ -102,7 +102,7 @@ def test_losses_equal_numpy(dense, scale):
         "q": value,
     }
     found, info = algorithm.loss(params, targets, batch, noise)
-    assert info.keys() == wanted.keys()
+    assert info.keys() == {*wanted, "saturated", "saturated_logged"}
     for name, expected in wanted.items():
         assert float(info[name]) == pytest.approx(float(expected), rel=1e-8), name
     assert float(found) == pytest.approx(sum(float(wanted[f"{kind}_loss"]) for kind in ("vae", "critic", "actor")))
@@ -163,8 +163,8 @@ def test_bcq_s_functions_take_a_single_task_s_state_as_it_is():
     assert acts.shape == (B, 10, A) and states.shape == (B, 10, S)
     chosen = bcq.best(acts, torch.eye(10, dtype=torch.float64)[torch.arange(B) % 10])
     assert torch.equal(chosen, acts[torch.arange(B), torch.arange(B) % 10])
-    loss, q = bcq.L_actor(nets, params, obs, latents[:, 0], 0.05)
-    assert float(loss) == -float(q)
+    loss, q, act = bcq.L_actor(nets, params, obs, latents[:, 0], 0.05)
+    assert float(loss) == -float(q) and act.shape == (B, A) and not act.requires_grad
     assert bcq.L_vae(nets, params, obs, batch["act"][0], latents[:, 0]) > 0
     assert bcq.L_critic(nets, params, obs, batch["act"][0], value) >= 0
 
@@ -199,6 +199,16 @@ def test_each_loss_moves_its_own_network_and_two_of_them_the_encoder():
         for kind, found in own.items():
             assert bool(found[name].any()) is (kind in wanted), (name, kind)
         torch.testing.assert_close(gradient, sum(own[kind][name] for kind in wanted))
+
+
+def test_the_share_of_saturated_actions_is_logged():
+    algorithm = contextual_bcq(perturbation=2.0)
+    params, targets, batch, noise = problem(algorithm)
+    batch["act"][0] = -1.0
+    params["actor.bias.2"][...] = 50.0  # every candidate is moved up as far as it may, which is beyond the bound
+    _, info = algorithm.loss(params, targets, batch, noise)
+    assert float(info["saturated"]) == 1.0
+    assert float(info["saturated_logged"]) == pytest.approx(1 / M)
 
 
 def test_gradients_equal_the_slopes_of_the_numpy_losses():

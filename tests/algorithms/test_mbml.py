@@ -208,7 +208,7 @@ def test_distillation_losses_equal_numpy():
     batch, noise = example(algorithm)
     params = params_of(algorithm.nets)
     z = torch.tensor(np.random.default_rng(3).normal(size=(M, 1, L))).expand(-1, B, -1)
-    q_error, candidate_error, change_error, values = [], [], [], []
+    q_error, candidate_error, change_error, values, acts = [], [], [], [], []
     for i in range(M):
         obs, act, latent = (x[i].numpy() for x in (batch["obs"], batch["act"], noise["latent"].clamp(-0.5, 0.5)))
         teacher = of_task(batch, i)
@@ -223,9 +223,11 @@ def test_distillation_losses_equal_numpy():
         candidate_error.append((own - candidate) ** 2)
         change_error.append((own_change - change) ** 2)
         values.append(own_value)
+        acts.append(own + algorithm.config.perturbation * own_change)
     found = algorithm.L_distil(params, batch, z, noise["latent"])
-    for loss, expected in zip(found, (q_error, candidate_error, change_error, values), strict=True):
+    for loss, expected in zip(found[:4], (q_error, candidate_error, change_error, values), strict=True):
         assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-9)
+    np.testing.assert_allclose(found[4].detach().numpy(), np.stack(acts), rtol=1e-9)
 
 
 def test_the_teachers_critic_is_the_first_of_two():
@@ -253,6 +255,7 @@ def test_the_loss_is_the_sum_of_its_parts():
     assert float(total) == pytest.approx(expected, rel=1e-8)
     assert float(info["kl"]) == pytest.approx(kl / M)
     assert float(info["relabelled"]) == pytest.approx(kept.sum() / (M * (M - 1) * C))
+    assert float(info["saturated_logged"]) == pytest.approx(float((batch["act"].abs() > 0.99).double().mean()))
 
 
 def test_each_loss_moves_its_own_network_and_q_the_encoder_too():
@@ -263,7 +266,7 @@ def test_each_loss_moves_its_own_network_and_q_the_encoder_too():
     joint = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
     assert all(gradient.abs().sum() > 0 for gradient in joint.values())
     z = torch.zeros(M, B, L, dtype=torch.float64, requires_grad=True)
-    q, candidate, perturbation, _ = algorithm.L_distil(leaves, batch, z, noise["latent"])
+    q, candidate, perturbation, *_ = algorithm.L_distil(leaves, batch, z, noise["latent"])
     for loss, child in ((q, "critic"), (candidate, "vae"), (perturbation, "actor")):
         gradients = torch.autograd.grad(loss, [z, *leaves.values()], retain_graph=True, allow_unused=True)
         moved = {name.split(".")[0] for name, g in zip(leaves, gradients[1:], strict=True) if g is not None}

@@ -29,6 +29,18 @@ def returns_of(family, act):
     return total
 
 
+def test_sparse_rewards_in_radii_are_one_at_the_goal_and_nothing_at_the_edge():
+    tasks = SPARSE.tasks[:40]
+    simulator = SPARSE.simulator(tasks)
+    rng = np.random.default_rng(0)
+    simulator.set_state(simulator.goal + rng.uniform(-0.3, 0.3, size=(40, 2)))
+    step = simulator.step(np.zeros((40, 2)))
+    distance = -step.extras["rewards_dense"].astype(np.float64)
+    expected = np.where(distance < 0.2, 1 - distance / 0.2, 0.0)
+    assert 0 < (expected > 0).sum() < 40
+    np.testing.assert_allclose(SPARSE.units["return_in_radii"](step.rewards), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("family", [SPARSE, WIND], ids=lambda f: f.name)
 def test_walking_straight_to_the_goal_gets_the_best_return(family):
     goal, wind = targets(family), winds(family)

@@ -180,8 +180,8 @@ def tuning(figures: Any) -> str:
                 number(best["normalised"], 2),
             ]
         )
-    words = ("row", "tried", "best")
-    return table(("family", "row", "trials x seeds", "updates", "tried", "best", "its return", "normalised"), rows, words)
+    headings = ("family", "row", "trials x seeds", "updates", "tried", "best", "its return", "normalised")
+    return table(headings, rows, words=("row", "tried", "best"))
 
 
 def told_apart(runs: Any) -> str:

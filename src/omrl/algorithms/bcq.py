@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import twin_q
+from omrl.algorithms.common import saturated, twin_q
 from omrl.learning.engine import Batch, Info, Params, call, detached
 from omrl.learning.nets import MLP
 
@@ -126,12 +126,14 @@ def L_critic(nets: nn.Module, params: Params, state: Tensor, act: Tensor, target
     return (twin_q(nets, params, state, act) - target.detach()).square().flatten(1).mean(1).sum()
 
 
-def L_actor(nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """Minus the first critic's value of a perturbed candidate, which moves the perturbation alone; and that value."""
+def L_actor(
+    nets: nn.Module, params: Params, state: Tensor, latent: Tensor, limit: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Minus the first critic's value of a perturbed candidate, which moves the perturbation alone; value and action."""
     detached_params, detached_state = detached(params), state.detach()
     acts, states = generate(nets, detached_params, params, detached_state, latent.unsqueeze(-2), limit)
     value = twin_q(nets, detached_params, states, acts)[0].mean()
-    return -value, value
+    return -value, value, acts.squeeze(-2).detach()
 
 
 def noise(batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -176,8 +178,9 @@ def loss(
     target = reward + config.gamma * (1.0 - batch["term"]) * value
     vae = L_vae(nets, params, state, batch["act"], noise["vae"])
     critic = L_critic(nets, params, state, batch["act"], target)
-    actor, q = L_actor(nets, params, state, noise["latent"], limit)
-    return vae + critic + actor, {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": q}
+    actor, q, act = L_actor(nets, params, state, noise["latent"], limit)
+    info = {"vae_loss": vae, "critic_loss": critic, "actor_loss": actor, "q": q, **saturated(act, batch["act"])}
+    return vae + critic + actor, info
 
 
 # -- acting ------------------------------------------------------------------------------------------------------------

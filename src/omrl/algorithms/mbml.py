@@ -19,7 +19,16 @@ from torch import Tensor, nn
 
 from omrl.algorithms import bcq, mbml_teachers
 from omrl.algorithms.algorithm import Algorithm, MetaConfig, Recipe, Stage
-from omrl.algorithms.common import drawn, encode, gaussian_evidence, kl, per_row, posterior, transition_dim
+from omrl.algorithms.common import (
+    drawn,
+    encode,
+    gaussian_evidence,
+    kl,
+    per_row,
+    posterior,
+    saturated,
+    transition_dim,
+)
 from omrl.errors import OmrlError
 from omrl.learning.engine import Batch, Info, Params, call
 from omrl.learning.nets import MLP
@@ -227,8 +236,8 @@ class MBML(Algorithm[MBMLConfig]):
 
     def L_distil(
         self, params: Params, batch: Batch, z: Tensor, latent: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Squared errors of Q, candidates and perturbations against the teachers', and the mean Q; z [M, B, l].
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Squared errors of Q, candidates and perturbations against the teachers', the mean Q and actions; z [M, B, l].
 
         The Q function's error moves the encoder too.
         """
@@ -247,6 +256,7 @@ class MBML(Algorithm[MBMLConfig]):
             (own_candidate - candidate).square().mean(),
             (own_change - change).square().mean(),
             own_value.mean(),
+            (own_candidate + self.config.perturbation * own_change).detach(),
         )
 
     # -- the update ------------------------------------------------------------------------------------------------
@@ -260,7 +270,7 @@ class MBML(Algorithm[MBMLConfig]):
         mean, variance = posterior(codes.flatten(1, 2), rows.flatten(1, 2))  # [M, l]
         L_kl = kl(mean, variance).sum()
         z = per_row(drawn(mean, variance, noise["z"]), batch)
-        critic, candidate, perturbation, q = self.L_distil(params, batch, z, noise["latent"])
+        critic, candidate, perturbation, q, act = self.L_distil(params, batch, z, noise["latent"])
         pairs = max(len(kept) * (len(kept) - 1), 1)
         info = {
             "triplet_loss": triplet,
@@ -269,6 +279,7 @@ class MBML(Algorithm[MBMLConfig]):
             "candidate_loss": candidate,
             "perturbation_loss": perturbation,
             "q": q,
+            **saturated(act, batch["act"]),
             "relabelled": kept.sum() / (pairs * kept.shape[-1]),
         }
         total = triplet + self.config.kl_weight * L_kl + critic + candidate + perturbation

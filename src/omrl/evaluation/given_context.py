@@ -26,12 +26,17 @@ class GivenContext(Protocol):
     uses_simulator = True
 
     def run(self, model: Model, use: Resources) -> Mapping[str, Array]:
-        """Returns [seeds, tasks, episodes]."""
-        return {"return": given_context(model, use.log, use.context, use.episodes, use.seed)}
+        """Returns [seeds, tasks, episodes], in every unit of the family."""
+        return in_all_units(model, use.log, use.context, use.episodes, use.seed)
 
 
 def given_context(model: Model, view: MetaDataset, context: int, episodes: int, seed: int) -> Array:
     """Returns [seeds, tasks, episodes] of the deterministic policy, each task inferred from its own logged rows."""
+    return in_all_units(model, view, context, episodes, seed)["return"]
+
+
+def in_all_units(model: Model, view: MetaDataset, context: int, episodes: int, seed: int) -> dict[str, Array]:
+    """The same, as `return` and under the names of the family's other units."""
     family = get_family(view.family or "")
     tasks, seeds = view.tasks, model.population.size
     params, device = model.population.params, model.population.device
@@ -42,13 +47,16 @@ def given_context(model: Model, view: MetaDataset, context: int, episodes: int, 
         np.random.default_rng([seed, 4, t, e]) for _ in range(seeds) for t in range(len(tasks)) for e in range(episodes)
     ]
     simulator.reset(np.arange(simulator.num), generators)
-    returns, running = np.zeros(simulator.num), np.ones(simulator.num, dtype=bool)
+    returns = {name: np.zeros(simulator.num) for name in ("return", *family.units)}
+    running = np.ones(simulator.num, dtype=bool)
     for _ in range(family.horizon):
         obs = model.normalise(torch.from_numpy(simulator.observe()).to(device)).view(seeds, per_seed, -1)
         with torch.no_grad():
             actions = vmap(model.algorithm.act)(params, obs, z)
         step = simulator.step(actions.reshape(simulator.num, -1).cpu().numpy())
-        returns += step.rewards * running
+        returns["return"] += step.rewards * running
+        for name, converted in family.units.items():
+            returns[name] += converted(step.rewards) * running
         running &= ~step.terminations
     simulator.close()
-    return returns.reshape(seeds, len(tasks), episodes)
+    return {name: values.reshape(seeds, len(tasks), episodes) for name, values in returns.items()}

@@ -83,14 +83,20 @@ def _test(args: Evaluate, run: Run, dataset: MetaDataset, protocol: Protocol, le
         "stopped": [seed for seed, alive in zip(seeds, model.population.alive.tolist(), strict=True) if not alive],
     }
     if "return" in scores:
-        header, rows = SCORES, _returns(scores["return"], seeds, names, args.split)
+        # Returns in other units have episodes too; what else a protocol counts is of tasks.
+        returns = {name: values for name, values in scores.items() if values.ndim == 3}
+        header = (*SCORES, *(name for name in returns if name != "return"))
+        rows = _returns(returns, seeds, names, args.split)
         found |= summary(scores["return"].mean(-1), dataset.select(names), model.step)
         more = {
-            name: stats.mean(values, new_tasks=not trained_on) for name, values in scores.items() if name != "return"
+            name: stats.mean(values.mean(-1) if name in returns else values, new_tasks=not trained_on)
+            for name, values in scores.items()
+            if name != "return"
         }
         found |= {name: vars(mean.interval()) for name, mean in more.items()}
     else:
-        header, rows = LOGGED, _metrics(scores, seeds, names, args.split)
+        header = LOGGED
+        rows = _metrics(scores, seeds, names, args.split)
         found |= logged_summary(dict(scores), model.step, new_tasks=not trained_on)
     tasks = dataset.level(run.config.level).select(dataset.split["train"])
     found |= embeddings(model, tasks, args.context, args.seed)
@@ -118,8 +124,12 @@ def _protocol(args: Evaluate, dataset: MetaDataset) -> Protocol:
     return protocol
 
 
-def _returns(returns: Array, seeds: range, names: Sequence[str], split: str) -> list[tuple[Any, ...]]:
-    return [(seeds[p], names[t], split, e, f"{value:.6g}") for (p, t, e), value in np.ndenumerate(returns)]
+def _returns(returns: Mapping[str, Array], seeds: range, names: Sequence[str], split: str) -> list[tuple[Any, ...]]:
+    ordered = [returns["return"], *(values for name, values in returns.items() if name != "return")]
+    return [
+        (seeds[p], names[t], split, e, *(f"{values[p, t, e]:.6g}" for values in ordered))
+        for p, t, e in np.ndindex(returns["return"].shape)
+    ]
 
 
 def _metrics(scores: Mapping[str, Array], seeds: range, names: Sequence[str], split: str) -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from omrl.families.batched import Simulator
 
+Rewards: TypeAlias = NDArray[np.floating[Any]]
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 
 
@@ -120,6 +121,8 @@ class TaskFamily:
     """The best possible return of a task over the horizon, where it is known."""
     logged_steps: int = 200
     """Length of a logged episode."""
+    units: Mapping[str, Callable[[Rewards], Rewards]] = field(default_factory=dict)
+    """Rewards in other units that returns may be reported in, by the name of such a return."""
 
     @property
     def obs_dim(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from omrl.families.batched import Painter, Simulator, Step
-from omrl.families.family import Parameter, Task, TaskFamily, authors_generator, numbered_tasks, random_split
+from omrl.families.family import Parameter, Rewards, Task, TaskFamily, authors_generator, numbered_tasks, random_split
 from omrl.families.painters import GoalPainter, WindPainter
 
 STRIDE = 0.1  # an action of 1 moves the robot this far
@@ -106,6 +106,11 @@ def best_sparse_return(task: Task) -> float:
     return float(np.where(distance < GOAL_RADIUS - 1e-9, 1.0 - distance, 0.0).sum())
 
 
+def in_radii(rewards: Rewards) -> Rewards:
+    """Sparse rewards as 1 - d / 0.2 instead of 1 - d, for a distance d inside the radius: nothing at its edge."""
+    return np.where(rewards > 0.0, 1.0 - (1.0 - rewards) / GOAL_RADIUS, 0.0)
+
+
 def best_wind_return(task: Task) -> float | None:
     """As for the sparse goal, with squares that drift: after t steps |x - t w_x| <= 0.1 t, and so for y.
 
@@ -139,6 +144,7 @@ SPARSE_POINT_ROBOT = TaskFamily(
     splits={"paper": random_split(tasks=100, test=20, seed=2021)},
     simulator_class=SparsePointRobot,
     best=best_sparse_return,
+    units={"return_in_radii": in_radii},
 )
 
 POINT_ROBOT_WIND = TaskFamily(

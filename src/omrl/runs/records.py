@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,6 +120,8 @@ class Scores:
     split: str
     tasks: tuple[str, ...]
     returns: Array
+    units: dict[str, Array] = field(default_factory=dict)
+    """The same in other units, by the names of their columns."""
 
 
 @dataclass(frozen=True)
@@ -164,20 +166,26 @@ def _is_metric(row: Sequence[str], path: Path) -> bool:
 
 def read_scores(path: Path) -> Scores | None:
     """The returns in scores.csv, if there is one."""
-    cells: dict[tuple[int, str, int], float] = {}
+    columns: dict[str, dict[tuple[int, str, int], float]] = {}
     splits = set()
     for row in read_rows(path, SCORES):
-        cells[whole(row["seed"], path), row["task"], whole(row["episode"], path)] = number(row["return"], path)
+        place = whole(row["seed"], path), row["task"], whole(row["episode"], path)
+        for name in ("return", *(column for column in row if column not in SCORES)):
+            columns.setdefault(name, {})[place] = number(row[name], path)
         splits.add(row["split"])
-    if not cells:
+    if not columns:
         return None
+    cells = columns["return"]
     seeds = list(dict.fromkeys(seed for seed, _, _ in cells))
     tasks = list(dict.fromkeys(task for _, task, _ in cells))
     episodes = list(dict.fromkeys(episode for _, _, episode in cells))
     if len(cells) != len(seeds) * len(tasks) * len(episodes) or len(splits) != 1:
         raise OmrlError(f"{path} does not have one row for every seed, task and episode of one split.")
-    returns = [[[cells[seed, task, episode] for episode in episodes] for task in tasks] for seed in seeds]
-    return Scores(splits.pop(), tuple(tasks), np.array(returns))
+    found = {
+        name: np.array([[[values[seed, task, episode] for episode in episodes] for task in tasks] for seed in seeds])
+        for name, values in columns.items()
+    }
+    return Scores(splits.pop(), tuple(tasks), found.pop("return"), found)
 
 
 def read_logged(path: Path) -> LoggedScores | None:

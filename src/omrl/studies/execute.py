@@ -24,7 +24,7 @@ from omrl.reporting import REPORT
 from omrl.reporting.build import build
 from omrl.reporting.gather import RunFacts, gather
 from omrl.reporting.probe import Embedding
-from omrl.runs.records import read_logged, read_scores
+from omrl.runs.records import Scores, read_logged, read_scores
 from omrl.storage import folders
 from omrl.storage.files import harmless, read_json, write_json, write_rows
 from omrl.studies import RESULTS, running
@@ -191,25 +191,25 @@ def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, 
         summary, raw = running.tested(
             folder, facts.step, how.device, how.trust, context_level=level if level != facts.config.level else None
         )
-        metrics, tasks, returns = _measured(summary, raw)
+        metrics, scores = _measured(summary, raw)
         metrics |= {name: np.array(summary[name])[:, None] for name in ("esr", "rms") if summary[name]}
         if experiment.tells_tasks_apart:
             _, logged = running.tested(folder, facts.step, how.device, how.trust, protocol="logged", split="train")
             metrics["identification"] = _read_logged(logged)["identification"]
         if "q_growth" in wanted:
             metrics["q_growth"] = q_growth(facts.curves["q"])
-        outcomes.append(Outcome(cell, folder, facts, summary, tasks, returns, metrics))
+        outcomes.append(Outcome(cell, folder, facts, summary, scores, metrics))
     return outcomes
 
 
-def _measured(summary: Mapping[str, Any], raw: Path) -> tuple[dict[str, Any], tuple[str, ...], Any]:
-    """Metrics [seeds, tasks], and returns [seeds, tasks, episodes] where there is a simulator."""
+def _measured(summary: Mapping[str, Any], raw: Path) -> tuple[dict[str, Any], Scores | None]:
+    """Metrics [seeds, tasks], and the scores that they are of where there is a simulator."""
     if summary["protocol"] == "logged":
         logged = _read_logged(raw)
-        return {name: logged[name] for name in ("action_error", "identification") if name in logged}, (), None
+        return {name: logged[name] for name in ("action_error", "identification") if name in logged}, None
     scores = read_scores(raw)
     assert scores is not None
-    return {"return": scores.returns.mean(-1)}, scores.tasks, scores.returns
+    return {name: values.mean(-1) for name, values in {"return": scores.returns, **scores.units}.items()}, scores
 
 
 def _read_logged(raw: Path) -> dict[str, Any]:
@@ -236,12 +236,18 @@ def _page(
 
 def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
     """Every number of the figures and tables, in long form."""
-    scores: list[Sequence[Any]] = [("data", "row", "seed", "task", "episode", "return")]
+    tested = [outcome.scores for outcome in outcomes if outcome.scores is not None]
+    units = list(dict.fromkeys(name for one in tested for name in one.units))
+    scores: list[Sequence[Any]] = [("data", "row", "seed", "task", "episode", "return", *units)]
     curves: list[Sequence[Any]] = [("data", "row", "seed", "metric", "step", "transitions", "value")]
     for outcome in outcomes:
         first = outcome.facts.config.seed
-        for (p, t, e), value in np.ndenumerate(outcome.returns) if outcome.returns is not None else ():
-            scores.append((*outcome.key, first + p, outcome.tasks[t], e, f"{value:.6g}"))
+        if (own := outcome.scores) is not None:
+            for place in np.ndindex(own.returns.shape):
+                p, t, e = place
+                numbers = (own.returns[place], *(own.units[name][place] if name in own.units else "" for name in units))
+                written = [value if value == "" else f"{value:.6g}" for value in numbers]
+                scores.append((*outcome.key, first + p, own.tasks[t], e, *written))
         # While it trains, a run is told its tasks by data of the quality that it learns from.
         trained_on = outcome.summary["context_level"] == outcome.facts.config.level
         for name in CURVES if trained_on else ():

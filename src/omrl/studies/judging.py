@@ -25,7 +25,7 @@ import numpy as np
 from omrl.evaluation import stats
 from omrl.families import FAMILIES
 from omrl.reporting.gather import RunFacts
-from omrl.runs.records import Curve, Interval, Summary
+from omrl.runs.records import Curve, Interval, Scores, Summary
 from omrl.studies.definitions import Claim, Data
 from omrl.studies.planning import Cell
 
@@ -54,9 +54,8 @@ class Outcome:
     facts: RunFacts
     summary: Summary
     """What the test in test tasks found."""
-    tasks: tuple[str, ...]
-    returns: Array | None
-    """[P, T, episodes], where there is a simulator."""
+    scores: Scores | None
+    """Where there is a simulator."""
     metrics: Mapping[str, Array] = field(default_factory=dict)
     """[P, T] where a metric is one of tasks, else [P, 1]."""
 
@@ -81,12 +80,17 @@ class Scored:
 
 
 def q_growth(curve: Curve) -> Array:
-    """log10 of |Q| at the end over |Q| half-way, [P, 1], each a mean over a tenth of training."""
+    """log10 of |Q| at the end over |Q| half-way, [P, 1], each a mean over a tenth of training.
+
+    Of a run that stopped early, because none of its seeds could go on, there may be one look that is near half-way.
+    """
     size = np.abs(curve.values)
     size = np.where(np.isfinite(size), np.clip(size, 1e-3, LARGEST), LARGEST)
     steps, last = curve.steps, curve.steps[-1]
     end = size[:, steps > 0.9 * last].mean(1)
-    middle = size[:, (steps > 0.45 * last) & (steps <= 0.55 * last)].mean(1)
+    around = (steps > 0.45 * last) & (steps <= 0.55 * last)
+    nearest = np.abs(steps - 0.5 * last).argmin()
+    middle = size[:, around].mean(1) if around.any() else size[:, nearest]
     growth: Array = np.log10(end / middle)[:, None]
     return growth
 

@@ -79,11 +79,15 @@ def shift(rows: Rows, judged: Rows) -> Table:
 
 
 def q(rows: Rows) -> Table:
-    """How large Q became, and how much it grew in the second half of training; means over seeds."""
+    """How large Q became, and how much it grew in the second half of training; means over seeds.
+
+    Where no seed's Q was a number at the end, there is none to show.
+    """
     lines = []
     for row in rows:
         growth = _mean(row["metrics"]["q_growth"], 2)
-        lines.append((row["data"], row["row"], *(short(row["q"][key]) for key in ("end", "largest")), growth))
+        sizes = [NONE if (size := row["q"][key]) is None else short(size) for key in ("end", "largest")]
+        lines.append((row["data"], row["row"], *sizes, growth))
     names = ("data", "row", "Q at the end", "largest |Q|", "growth, orders of magnitude")
     return Table("q", names, tuple(lines), words=(0, 1))
 
