@@ -20,6 +20,7 @@ from omrl.families import FAMILIES
 from omrl.reporting.tables import NONE
 from omrl.runs.records import Curve
 from omrl.studies import tabulating
+from omrl.studies.cutting import Cut, Places
 from omrl.studies.definitions import Claim, Data, Row, experiments, get_experiment, get_scale, read_study
 from omrl.studies.judging import (
     DOES_NOT,
@@ -40,6 +41,9 @@ from omrl.studies.judging import (
 )
 from omrl.studies.listing import COLUMNS, overview
 from omrl.studies.planning import jobs, minutes, plan, updates
+from omrl.units.place import Means
+from omrl.units.schedule import Schedule
+from omrl.units.unit import Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = [
@@ -320,6 +324,35 @@ def test_growth_of_q_by_hand():
 def test_where_no_seed_s_q_was_a_number_at_the_end_the_table_shows_none():
     row = {"data": "ants", "row": "Batch PEARL", "metrics": {"q_growth": [37.0]}, "q": {"end": None, "largest": 2e30}}
     assert tabulating.q([row]).rows == (("ants", "Batch PEARL", NONE, "2e+30", "37.00"),)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_experiments_are_finished_in_the_order_in_which_they_are_named(tmp_path, in_order):
+    scale = get_scale("full")
+    names = ["dml-vs-bellman", "q-divergence", "comparison-sparse-point-robot"]
+    planned = [(get_experiment(name), plan(get_experiment(name), scale)) for name in names]
+    (tmp_path / "policies" / "ant-fwd-back").mkdir(parents=True)
+    places = Places(tmp_path / "out", tmp_path / "data", tmp_path / "policies")
+    cut = Cut(planned, ("full", scale), 1.0, places, Means(1, 0.2, "cuda"), {}, False, False, in_order)
+    units = {unit.name: unit for unit in cut.units}
+    # Policies of the ants are there, the other agents have to be trained; nothing else but runs needs a GPU.
+    on_gpu = {unit.name for unit in cut.units if unit.gpu}
+    assert on_gpu == {name for name in units if name.startswith("train ")} | {
+        "data sparse-point-robot",
+        "data walker-2d-params",
+    }
+    rank = {name: units[f"draw {name}"].rank for name in names}
+    assert rank == dict(zip(names, range(3) if in_order else [0] * 3, strict=True))
+    for name, unit in units.items():
+        for before in unit.after:  # a run that two experiments share is of the first
+            assert units[before].rank <= unit.rank, name
+    if in_order:
+        schedule, done = Schedule(cut.units), []
+        while not schedule.over:
+            done.append(schedule.next(lambda gpu: True).name)
+            schedule.end(done[-1], Outcome("done"))
+        trained = [units[name].rank for name in done if name.startswith("train ")]
+        assert trained == sorted(trained) and {*trained} == {0, 1, 2}
 
 
 def scored(label, scores, data="ant-fwd-back", split="paper", way=None):

@@ -29,7 +29,7 @@ class Made:
         self.room, self.endings = room, {name: list(some) for name, some in (endings or {}).items()}
         self.started, self.running = [], []
 
-    def has_room(self):
+    def has_room(self, gpu):
         return len(self.running) < self.room
 
     def start(self, unit, work):
@@ -322,6 +322,35 @@ def test_what_needs_no_gpu_goes_first_where_others_need_one():
     train = [Unit(f"train {i}", "train", "", gpu=1.0, seconds=9.0) for i in range(2)]
     schedule = Schedule([*train, Unit("test", "test", "", seconds=1.0)])
     assert [schedule.next().name for _ in range(3)] == ["test", "train 0", "train 1"]
+
+
+def test_lower_ranks_go_first_whatever_waits_for_the_others():
+    units = [
+        Unit("long", "sleep", "", seconds=9.0, rank=1),
+        Unit("short", "sleep", "", seconds=1.0),
+        Unit("behind", "sleep", "", ("short",), seconds=1.0),
+    ]
+    executor = Made()
+    run(units, executor)
+    assert executor.started == ["short", "behind", "long"]
+
+
+def test_units_that_need_no_gpu_have_room_of_their_own():
+    class Roomy(Made):
+        def has_room(self, gpu):
+            return sum(name.startswith("train") == gpu for name in self.running) < 1
+
+    units = [Unit(f"{kind} {i}", kind, "", gpu=float(kind == "train")) for i in range(2) for kind in ("data", "train")]
+    executor = Roomy(endings={})
+    run(units, executor)
+    assert executor.started == ["data 0", "train 0", "data 1", "train 1"]
+    processes = Processes(1)
+    try:
+        assert processes.has_room(False) and processes.has_room(True)
+        processes.start(Unit("train", "sleep", "", gpu=1.0), Work("sleep", {"seconds": 0.5}))
+        assert processes.has_room(False) and not processes.has_room(True)
+    finally:
+        processes.close()
 
 
 def test_a_simulated_schedule_is_the_one_by_hand_and_never_beats_its_bounds():

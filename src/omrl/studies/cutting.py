@@ -65,8 +65,10 @@ class Cut:
         options: Mapping[str, object],
         bfloat16: bool,
         alone: bool,
+        in_order: bool,
     ) -> None:
         """`options` are what an experiment is drawn with: command and trust."""
+        self._in_order = in_order
         self._planned, self._scale, self._around = planned, scale, around
         self._places, self._means, self._options, self._bfloat16, self._alone = places, means, options, bfloat16, alone
         self._runs: dict[Job, Path] = {}
@@ -97,17 +99,28 @@ class Cut:
     def _cut(self) -> Iterator[Unit]:
         cells = [cell for _, own in self._planned for cell in own]
         wanted = jobs(cells)
+        # What is asked for first is finished first, and is there if the rest is interrupted. On a cluster, which does
+        # not go back, the longest chains first are done soonest.
+        first: dict[Job, int] = {}
+        for place, (_, own) in enumerate(self._planned):
+            for job in jobs(own):
+                first.setdefault(job, place if self._in_order else 0)
         for source in dict.fromkeys(job.source for job in wanted):
             self._sources[name := self._data_name(source)] = source
             label = f"data of {source.folder if source.family else source.path}"
-            yield self._unit(name, "data", label, (), 60 * DATA_SHARE * self._around)
+            rank = min(place for job, place in first.items() if job.source == source)
+            # Policies that are there act in numpy beside a simulator; agents have to be trained.
+            gpu = not (source.family and (self._places.policies / source.family).is_dir())
+            yield self._unit(name, "data", label, (), 60 * DATA_SHARE * self._around, rank, gpu)
         for job in wanted:
             labels = dict.fromkeys(f"{cell.row.label} on {cell.title}" for cell in cells if cell.job == job)
             self._jobs[name := f"train {_digest(job)}"] = job
             seconds = 60 * minutes([job], self._scale[0], 0.0)
-            yield self._unit(name, "train", "; ".join(labels), (self._data_name(job.source),), seconds)
+            needed = (self._data_name(job.source),)
+            yield self._unit(name, "train", "; ".join(labels), needed, seconds, first[job], gpu=True)
         tests: dict[Job, dict[str, str]] = {}
-        for experiment, own in self._planned:
+        for place, (experiment, own) in enumerate(self._planned):
+            rank = place if self._in_order else 0
             for cell in own:
                 for what, options in _tests(experiment, cell).items():
                     found = tests.setdefault(cell.job, {})
@@ -117,22 +130,20 @@ class Cut:
                         # Others may be the plain test under another name, which is then there already.
                         after = (f"train {_digest(cell.job)}", *([found[PLAIN]] if what != PLAIN else []))
                         label = f"{cell.row.label} on {cell.title}, {what}"
-                        yield self._unit(name, "test", label, after, 60 * TEST_SHARE * self._around)
-        for experiment, own in self._planned:
+                        # A test steps a simulator, and its policies act on the CPU beside it.
+                        yield self._unit(name, "test", label, after, 60 * TEST_SHARE * self._around, rank)
+        for place, (experiment, own) in enumerate(self._planned):
             self._drawn[name := f"draw {experiment.name}"] = (experiment, own)
             all_tests = dict.fromkeys(one for job in jobs(own) for one in tests[job].values())
-            yield self._unit(
-                name, "draw", f"figures of {experiment.name}", tuple(all_tests), 60 * DRAW_SHARE * self._around
-            )
+            rank, label = place if self._in_order else 0, f"figures of {experiment.name}"
+            yield self._unit(name, "draw", label, tuple(all_tests), 60 * DRAW_SHARE * self._around, rank)
 
-    def _unit(self, name: str, kind: str, label: str, after: tuple[str, ...], seconds: float) -> Unit:
-        # A test steps a simulator, and its policies act on the CPU beside it.
-        gpu = self._means.gpu if kind in ("data", "train") else 0.0
+    def _unit(
+        self, name: str, kind: str, label: str, after: tuple[str, ...], seconds: float, rank: int, gpu: bool = False
+    ) -> Unit:
         # A plan that is gone on with stays what it was.
         threads = self._threads.get(name) or self._means.threads
-        return Unit(
-            name, kind, label, after, threads, gpu, 60 * DATA_SHARE * self._around if seconds is None else seconds
-        )
+        return Unit(name, kind, label, after, threads, self._means.gpu if gpu else 0.0, seconds, rank)
 
     def split(self, unit: Unit, again: bool = False) -> list[Unit]:
         """A run that a GPU has no room for, as two of half its seeds and what joins them; once, and it is recorded."""

@@ -35,7 +35,7 @@ from omrl.studies.judging import Outcome, Results, Scored, judge, of_returns, q_
 from omrl.studies.planning import Cell, Job, plan
 from omrl.units.board import Board
 from omrl.units.local import Inline
-from omrl.units.place import check, executor, given, stored
+from omrl.units.place import LOCAL, check, executor, given, stored
 from omrl.units.schedule import raise_failures, run_all
 
 CURVES = ("return", "q")
@@ -82,6 +82,7 @@ def execute(args: PaperRun | StudyRun) -> list[Results]:
             options,
             args.bfloat16,
             alone,
+            args.on == LOCAL,
         )
         title = f"{command.removeprefix('omrl ').removesuffix(' run')} {' '.join(args.names)}, {args.scale} scale"
         with Board(title, cut.units, places.progress, cut.links, alone).shown() as board:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from omrl.units.schedule import Event
 from omrl.units.unit import Outcome, Unit, Work, perform
+from omrl.words import quantity
 
 HERE = "this machine"
 # How often a person sees what is said, at least.
@@ -29,7 +30,7 @@ class Inline:
         self._next: tuple[Unit, Work] | None = None
         self._begun = False
 
-    def has_room(self) -> bool:
+    def has_room(self, gpu: bool) -> bool:
         """One at a time."""
         return self._next is None
 
@@ -59,7 +60,10 @@ class Inline:
 
 
 class Processes:
-    """Several at once. A process stays for the next unit, unless it has used a GPU, whose memory it would keep."""
+    """Several at once. A process stays for the next unit, unless it has used a GPU, whose memory it would keep.
+
+    Units that need a GPU leave the cores idle for most of the time: those that need none go on beside them.
+    """
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -70,9 +74,9 @@ class Processes:
         self._begun: list[Event] = []
         self._said: dict[str, str] = {}
 
-    def has_room(self) -> bool:
-        """As many as there are processes."""
-        return len(self._running) < self._at_once
+    def has_room(self, gpu: bool) -> bool:
+        """So many that need a GPU, and beside them so many that need none."""
+        return sum(last == gpu for *_, last in self._running.values()) < self._at_once
 
     def start(self, unit: Unit, work: Work) -> None:
         """Give it to a process."""
@@ -124,7 +128,7 @@ class Processes:
 
     def nodes(self) -> Mapping[str, str]:
         """This one."""
-        return {HERE: f"{len(self._running)} of {self._at_once} processes at work"}
+        return {HERE: f"{quantity(len(self._running), 'unit')} at work"}
 
     def close(self) -> None:
         """End the processes; what they were at goes on from its last save."""

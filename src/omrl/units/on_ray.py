@@ -197,8 +197,8 @@ class OnRay:
 
     # -- units ---------------------------------------------------------------------------------------------------------
 
-    def has_room(self) -> bool:
-        """Some more than there are cores."""
+    def has_room(self, gpu: bool) -> bool:
+        """Some more than there are cores: Ray knows which of them need a GPU."""
         return len(self._flights) < self._window
 
     def start(self, unit: Unit, work: Work) -> None:

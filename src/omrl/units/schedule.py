@@ -1,9 +1,9 @@
 """Which unit comes next, and what becomes of those that are lost, fail, or do not fit.
 
 The order is that of list scheduling: of all units whose predecessors are done, the one with the longest chain of work
-behind it goes first. Where some need a GPU, those that need none go before them: they are short, and what they finish
-is there if the rest is interrupted. A unit that is lost is prepared again, which finds what it had reached. One that
-fails takes those with it that need it, and no other.
+behind it goes first, unless ranks say otherwise. Where some need a GPU, those that need none go before them: they are
+short, and what they finish is there if the rest is interrupted. A unit that is lost is prepared again, which finds what
+it had reached. One that fails takes those with it that need it, and no other.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Event:
 class Executor(Protocol):
     """Where units are done."""
 
-    def has_room(self) -> bool:
-        """Whether another unit should be given to it."""
+    def has_room(self, gpu: bool) -> bool:
+        """Whether another unit should be given to it, of those that need a GPU or of those that need none."""
 
     def start(self, unit: Unit, work: Work) -> None:
         """Take a unit."""
@@ -105,8 +105,9 @@ class Schedule:
         self.ended: dict[str, Outcome] = {}
         self._followers: dict[str, list[str]] = {}
         self._open: dict[str, int] = {}
-        self._ready: list[tuple[bool, float, int, str]] = []
-        self._order: dict[str, tuple[bool, float, int]] = {}
+        self._ready: dict[bool, list[tuple[int, float, int, str]]] = {False: [], True: []}
+        """By whether they need a GPU: those that need none never wait for one."""
+        self._order: dict[str, tuple[int, float, int]] = {}
         self.add(units)
 
     def add(self, units: Sequence[Unit]) -> None:
@@ -116,7 +117,7 @@ class Schedule:
         length = chains(list(self.units.values()))
         for unit in units:
             place = places.get(unit.name, len(self._order))
-            self._order[unit.name] = (unit.gpu > 0, -length[unit.name], place)
+            self._order[unit.name] = (unit.rank, -length[unit.name], place)
             missing = [name for name in unit.after if name not in self.ended]
             for name in missing:
                 self._followers.setdefault(name, []).append(unit.name)
@@ -126,16 +127,19 @@ class Schedule:
 
     def again(self, name: str) -> None:
         """It is ready, once more perhaps."""
-        heapq.heappush(self._ready, (*self._order[name], name))
+        heapq.heappush(self._ready[self.units[name].gpu > 0], (*self._order[name], name))
 
     def wait(self, name: str, other: str) -> None:
         """One that was ready turned out to need another."""
         self._followers.setdefault(other, []).append(name)
         self._open[name] += 1
 
-    def next(self) -> Unit | None:
-        """The ready unit that comes first."""
-        return self.units[heapq.heappop(self._ready)[-1]] if self._ready else None
+    def next(self, has_room: Callable[[bool], bool] = lambda gpu: True) -> Unit | None:
+        """The ready unit that comes first, of those that there is room for."""
+        for gpu, ready in self._ready.items():
+            if ready and has_room(gpu):
+                return self.units[heapq.heappop(ready)[-1]]
+        return None
 
     def end(self, name: str, outcome: Outcome) -> list[str]:
         """Who could go on goes on; those that cannot any more are returned, and have ended too."""
@@ -204,7 +208,7 @@ def run_all(
     while not schedule.over:
         while later and later[0][0] <= time.monotonic():
             schedule.again(heapq.heappop(later)[1])
-        while executor.has_room() and (unit := schedule.next()) is not None:
+        while (unit := schedule.next(executor.has_room)) is not None:
             start(unit)
         watcher.looked(executor.nodes())
         for event in executor.wait() if len(schedule.ended) < len(schedule.units) else ():

@@ -52,6 +52,8 @@ class Unit:
     """Share of a GPU."""
     seconds: float = 0.0
     """About how long it takes, for the order; only proportions matter."""
+    rank: int = 0
+    """Those of lower ranks go first, whatever waits for them."""
 
 
 @dataclass(frozen=True)
