@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from omrl.algorithms.common import saturated, twin_q
+from omrl.algorithms.common import first_q, saturated, twin_q
 from omrl.learning.engine import Batch, Info, Params, call, detached
 from omrl.learning.nets import MLP
 
@@ -132,7 +132,7 @@ def L_actor(
     """Minus the first critic's value of a perturbed candidate, which moves the perturbation alone; value and action."""
     detached_params, detached_state = detached(params), state.detach()
     acts, states = generate(nets, detached_params, params, detached_state, latent.unsqueeze(-2), limit)
-    value = twin_q(nets, detached_params, states, acts)[0].mean()
+    value = first_q(nets, detached_params, states, acts).mean()
     return -value, value, acts.squeeze(-2).detach()
 
 

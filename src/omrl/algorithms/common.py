@@ -96,5 +96,12 @@ def saturated(act: Tensor, data_act: Tensor) -> dict[str, Tensor]:
 def twin_q(nets: nn.Module, params: Params, *inputs: Tensor) -> Tensor:
     """Both copies of the child `critic` on inputs [..., dim] side by side: [2, ...], or [2, ..., K] of K values."""
     rows = torch.cat(inputs, -1)
-    values = call(nets, params, "critic", rows.flatten(0, -2)).view(2, *rows.shape[:-1], -1)
+    values = call(nets, params, "critic", rows.flatten(0, -2))
+    values = values.view(len(values), *rows.shape[:-1], -1)
     return values.squeeze(-1) if values.shape[-1] == 1 else values
+
+
+def first_q(nets: nn.Module, params: Params, *inputs: Tensor) -> Tensor:
+    """The same of the first copy alone: [...], or [..., K]."""
+    own = {name: value[:1] for name, value in params.items() if name.startswith("critic.")}
+    return twin_q(nets, own, *inputs).squeeze(0)

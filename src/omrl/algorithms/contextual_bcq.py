@@ -17,6 +17,7 @@ from omrl.algorithms.algorithm import Algorithm, BatchSpec, MetaConfig, Recipe
 from omrl.algorithms.common import (
     drawn,
     encode,
+    first_q,
     gaussian_evidence,
     per_row,
     posterior,
@@ -137,7 +138,7 @@ class ContextualBCQ(Algorithm[ContextualBCQConfig]):
         """The best of a fixed set of candidates by the first critic: deterministic, as scores and users want it."""
         state = torch.cat([obs, z], -1)
         acts, states = bcq.candidates(self.nets, params, state, self._latents, self.config.perturbation)
-        return bcq.best(acts, twin_q(self.nets, params, states, acts)[0])
+        return bcq.best(acts, first_q(self.nets, params, states, acts))
 
     @property
     def recipe(self) -> Recipe:
