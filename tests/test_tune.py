@@ -322,12 +322,21 @@ def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
 
     monkeypatch.setattr(trying, "starting_point", small)
     monkeypatch.setattr(trying, "learn_stages", once)
+    own_values = []
+
+    def populated(*args, populate=trying.populate_trials, **options):
+        own_values.append(tuple(options["tried"]))
+        return populate(*args, **options)
+
+    monkeypatch.setattr(trying, "populate_trials", populated)
     row = ROWS["MBML"]
     found = trying.measure(Tune(Path(COMPARISONS), winds, Path(), steps=2, episodes=1, device="cpu"), row)
     best = max(found[:6], key=lambda one: one["return"])["trial"]
     assert [one["trial"] for one in found] == [*row.trials, *row.beyond(best)]
     assert len({one["return"] for one in found}) == len(found) > 6 and {one["held_out"] for one in found} == {3}
     assert {one["seeds"] for one in found[6:]} == {6 // len(found[6:])}
+    # Trials beyond the edge are the same program, whatever they have in common.
+    assert len(own_values) == 2 and set(own_values) == {("kl_weight", "lr")}
     (one_run,) = learnt
     assert set(one_run.values()) == {1}  # a single seed's stages
 

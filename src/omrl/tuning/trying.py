@@ -16,7 +16,6 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from omrl.algorithms import get_algorithm
-from omrl.algorithms.algorithm import MetaConfig
 from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.commands.train import Train
 from omrl.commands.tune import Tune
@@ -35,7 +34,7 @@ from omrl.selecting.signals import Ground, look
 from omrl.selecting.verdict import Word, judge, sum_up
 from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import Row
-from omrl.tuning.trials import differing, populate_trials, together
+from omrl.tuning.trials import populate_trials, together
 
 Tried = TypedDict(
     "Tried",
@@ -164,7 +163,8 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
     judged, kind = level.select(held), get_algorithm(row.algorithm)
     rows = view.to(device, max_rows=start.max_rows)
     # Trials that differ in more than decimal numbers, such as the width of a network, are populations of their own.
-    groups = [Group(places, [configs[place] for place in places]) for places in together(configs)]
+    tried = [name for names, _ in row.axes for name in names if isinstance(getattr(usual, name), float)]
+    groups = [Group(places, tried) for places in together(configs)]
     scores: list[Any] = [None] * len(configs)
     alive, reached = [False] * len(configs), [0] * len(configs)
     verdicts: list[Word | None] = [None] * len(trials)
@@ -240,9 +240,10 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
 class Group:
     """Learners of one shape, which are a population: what they have learnt so far."""
 
-    def __init__(self, places: Sequence[int], configs: Sequence[MetaConfig]) -> None:
+    def __init__(self, places: Sequence[int], tried: Sequence[str]) -> None:
         self.places = places
-        self.tried = differing(configs)
+        # All that is tried of the row, also where these learners do not differ: further trials are the same program.
+        self.tried = sorted(tried)
         self._state: dict[str, Tensor] = {}
         self._kept: list[int] = []
 
