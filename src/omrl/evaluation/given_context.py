@@ -42,7 +42,9 @@ def in_all_units(model: Model, view: MetaDataset, context: int, episodes: int, s
     params, device = model.population.params, model.population.device
     z = infer_tasks(model, view, context, seed).repeat_interleave(episodes, dim=1)
     per_seed = len(tasks) * episodes
-    simulator = family.simulator([task for _ in range(seeds) for task in tasks for _ in range(episodes)])
+    of_env = [task for _ in range(seeds) for task in tasks for _ in range(episodes)]
+    # As many threads as the networks have: other runs may be at work beside.
+    simulator = family.simulator(of_env, torch.get_num_threads())
     generators = [
         np.random.default_rng([seed, 4, t, e]) for _ in range(seeds) for t in range(len(tasks)) for e in range(episodes)
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,10 @@ def _finish(
     outcomes = _test_all(experiment, cells, runs, how)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    embeddings = _page(experiment, outcomes, folder / "report", how.command, how.trust)
+    # The page takes longest: where no figure shows what it looks at, it comes last.
+    page = partial(_page, experiment, outcomes, folder / "report", how.command, how.trust)
+    looks = any(kind.startswith("embedding") for kind in experiment.figures)
+    embeddings = page() if looks else {}
     rows = [_row(outcome) for outcome in outcomes]
     judged = judge(experiment.claims, [_scored(outcome) for outcome in outcomes])
     figures = drawing.draw(experiment, outcomes, embeddings, folder / "figures", how.note)
@@ -167,6 +171,8 @@ def _finish(
         "tables": [table.name for table in made],
     }
     write_json(folder / "results.json", results)
+    if not looks:
+        page()
     return results
 
 
