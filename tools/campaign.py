@@ -26,6 +26,7 @@ import tarfile
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,9 +34,9 @@ from typing import Any, Literal
 from omrl.storage.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-STATE, LOGS, BEGAN = "steps.json", "logs", "began"
+STATE, LOGS, BEGAN, GOING = "steps.json", "logs", "began", "going.json"
 LOOK_SECONDS = 0.2
-# What a campaign changes in the checkout, and how large a parcel may be.
+# What a campaign changes in the checkout, and how much of it goes into a parcel.
 CHANGED = ("results", "docs/img", "src/omrl/algorithms")
 PARCEL_BYTES = 15 * 2**20
 
@@ -79,6 +80,7 @@ class Campaign:
     def __init__(self, steps: Sequence[Step], folder: Path, at_once: int) -> None:
         self.steps, self._folder, self._at_once = steps, folder, at_once
         self._running: dict[str, tuple[subprocess.Popen[bytes], float, int]] = {}
+        _end_left(folder / GOING)
         (folder / LOGS).mkdir(parents=True, exist_ok=True)
         if not (folder / BEGAN).exists():
             (folder / BEGAN).touch()
@@ -105,23 +107,21 @@ class Campaign:
 
     def _begin(self) -> None:
         needs = {step.name: step.needs for step in self.steps}
+        kept = False  # for a step that wants the GPU alone: others that stand behind it would keep it from it
         for step in self.steps:
             if step.name in self.done or step.name in self._running:
                 continue
             ended = [self.done[name]["ended"] for name in step.after if name in self.done]
             if "failed" in ended:
                 self._end(step, "failed", 0.0, "a step failed that it waits for")
-            on_gpu = [name for name in self._running if needs[name] != "cpu"]
-            crowded = len(on_gpu) >= (1 if step.needs == "gpu alone" else self._at_once)
-            alone = any(needs[name] == "gpu alone" for name in on_gpu)
-            if (
-                len(ended) == len(step.after)
-                and "failed" not in ended
-                and (step.needs == "cpu" or not (crowded or alone))
-            ):
+            if "failed" in ended or len(ended) < len(step.after):
+                continue
+            on_gpu = [needs[name] for name in self._running if needs[name] != "cpu"]
+            room = 1 if step.needs == "gpu alone" else self._at_once
+            if step.needs == "cpu" or not (kept or "gpu alone" in on_gpu or len(on_gpu) >= room):
                 self._start(step, 0, time.monotonic())
-            elif step.needs == "gpu alone" and len(ended) == len(step.after) and step.name not in self.done:
-                return  # others that came later would keep the GPU from it
+            elif step.needs == "gpu alone":
+                kept = True
 
     def _start(self, step: Step, command: int, began: float) -> None:
         with (self._folder / LOGS / f"{_slug(step.name)}.log").open("ab") as log:
@@ -136,6 +136,7 @@ class Campaign:
                 start_new_session=True,
             )
         self._running[step.name] = process, began, command
+        write_json(self._folder / GOING, [running.pid for running, _, _ in self._running.values()])
 
     def _look(self) -> None:
         for step in self.steps:
@@ -168,6 +169,17 @@ class Campaign:
         self._running.clear()
 
 
+def _end_left(going: Path) -> None:
+    """End the commands of a campaign that was killed: they hold the locks of what they write."""
+    for pid in json.loads(going.read_text()) if going.is_file() else ():
+        command = Path(f"/proc/{pid}/cmdline")
+        # Whether it is one: numbers are given again.
+        if command.is_file() and os.fsencode(sys.executable) in command.read_bytes():
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+    going.unlink(missing_ok=True)
+
+
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
@@ -193,10 +205,10 @@ def pack(folder: Path, since: float) -> list[Path]:
     while changed:
         parcels.append(folder / f"parcel-{len(parcels)}.tar.xz")
         with tarfile.open(parcels[-1], "w:xz", preset=1) as parcel:
-            while changed and (parcels[-1].stat().st_size + changed[0].stat().st_size < PARCEL_BYTES):
+            size = 0
+            while changed and (not size or size + changed[0].stat().st_size < PARCEL_BYTES):
+                size += changed[0].stat().st_size
                 parcel.add(changed[0], changed.pop(0).relative_to(ROOT))
-            if not parcel.getmembers():
-                sys.exit(f"{changed[0]} is larger than a parcel may be.")
     return parcels
 
 

@@ -3,14 +3,16 @@
     omrl tune comparisons --data data/ant-fwd-back --out results/tuning/ant-fwd-back.json
     python tools/choose.py
 
-Of every family and row in results/tuning/*.json the best trial goes into the preset that the row names, in the TOML
-file beside its algorithm; everything else there stays as it is.
+Of every family and row in results/tuning/*.json, or in the files that are named, the best trial goes into the preset
+that the row names, in the TOML file beside its algorithm; everything else there stays as it is. `--dry-run` only says
+what would be put there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -19,13 +21,13 @@ from omrl.storage.files import read_json_list, replacing
 from omrl.tuning.rows import COMPARISONS, read_rows
 from omrl.tuning.trying import best_of
 
-TRIALS = Path(__file__).resolve().parents[1] / "results" / "tuning"
+TRIALS = sorted((Path(__file__).resolve().parents[1] / "results" / "tuning").glob("*.json"))
 
 
-def choices(trials: Path) -> dict[tuple[str, str, str], dict[str, float]]:
+def choices(files: Sequence[Path]) -> dict[tuple[str, str, str], dict[str, float]]:
     """Values by algorithm, preset and family. A step beyond an edge of the grid is rounded to two digits."""
     groups: dict[tuple[str, str], list[Mapping[str, object]]] = {}
-    for one in (one for file in sorted(trials.glob("*.json")) for one in read_json_list(file)):
+    for one in (one for file in files for one in read_json_list(file)):
         groups.setdefault((one["row"], one["family"]), []).append(one)
     rows = read_rows(Path(COMPARISONS))
     found = {}
@@ -52,14 +54,17 @@ def with_values(text: str, section: str, values: Mapping[str, float]) -> str:
 
 def main() -> None:
     """Write them."""
-    for (algorithm, preset, family), values in choices(TRIALS).items():
+    named = [Path(word) for word in sys.argv[1:] if word != "--dry-run"]
+    for (algorithm, preset, family), values in choices(named or TRIALS).items():
+        print(f"{algorithm} {preset}.{family}: {values}")
+        if "--dry-run" in sys.argv[1:]:
+            continue
         kind = get_algorithm(algorithm)
         file = Path(str(resources.files("omrl.algorithms"))) / f"{kind.__module__.rsplit('.', 1)[-1]}.toml"
         text = with_values(file.read_text(), f"{preset}.{family}", values)
         # Others may read presets meanwhile.
         with replacing(file) as temporary:
             temporary.write_text(text)
-        print(f"{file.name} {preset}.{family}: {values}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Publish what was measured: keep the raw files of finished experiments and runs in results/, where pages find them.
 
     python tools/publish.py paper paper/comparison-sparse-point-robot paper/power-law
+    python tools/publish.py paper paper        whatever is finished there
     python tools/publish.py focal runs/half-cheetah-vel-measured
 
 The first word is a folder in results/; the others are experiments of a study, as `omrl study run` or `omrl paper run`
@@ -115,6 +116,19 @@ def finished(folder: Path) -> dict[str, Any]:
     return results
 
 
+def is_study(folder: Path) -> bool:
+    """Whether it is the folder of a study, which has those of its experiments."""
+    return (folder / "progress" / "plan.json").is_file()
+
+
+def finished_in(study: Path) -> list[Path]:
+    """Its experiments that have results, in the order of their names."""
+    found = sorted(path.parent for path in study.glob("*/results.json"))
+    if not found:
+        sys.exit(f"No experiment in {study} is finished.")
+    return found
+
+
 def means(found: Sequence[Results]) -> dict[tuple[str, str], Any]:
     """The mean return of every run, by the level of its contexts."""
     return {(row["run"], row["context_level"]): row["mean"] for results in found for row in results["rows"]}
@@ -214,7 +228,8 @@ def main() -> None:
     if len(sys.argv) < 3:
         sys.exit("Say where in results/ it goes, and what: python tools/publish.py NAME FOLDER...")
     target = RESULTS / sys.argv[1]
-    folders = [Path(word) for word in sys.argv[2:]]
+    named = [Path(word) for word in sys.argv[2:]]
+    folders = [one for folder in named for one in (finished_in(folder) if is_study(folder) else [folder])]
     # All are looked at before the first one is copied.
     found = {folder: finished(folder) for folder in folders if (folder / "results.json").is_file()}
     alone = [folder for folder in folders if folder not in found]

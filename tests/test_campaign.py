@@ -1,0 +1,158 @@
+"""A campaign of commands: their order, what becomes of failures and interruptions, what is taken home."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import campaign
+import pytest
+
+from omrl.studies.definitions import experiments
+
+PLAN = Path(campaign.__file__).with_suffix(".toml")
+
+
+def note(folder, name, seconds=0.0, code=0):
+    """A command that notes when it began and ended."""
+    text = (
+        f"import time, pathlib; said = pathlib.Path({str(folder / 'said')!r}); "
+        f"said.open('a').write('{name} begins\\n'); time.sleep({seconds}); "
+        f"said.open('a').write('{name} ends\\n'); exit({code})"
+    )
+    return f"python -c {shlex.quote(text)}"
+
+
+def step(folder, name, after=(), needs="gpu", **how):
+    return campaign.Step(name, (note(folder, name, **how),), tuple(after), needs)
+
+
+def said(folder):
+    return (folder / "said").read_text().splitlines()
+
+
+def run(folder, steps, at_once=2, seconds=60.0):
+    return campaign.Campaign(steps, folder / "campaign", at_once).run(seconds)
+
+
+def test_steps_wait_for_one_another_and_what_failed_takes_those_that_wait(tmp_path, capsys):
+    steps = [
+        step(tmp_path, "fails", code=3),
+        step(tmp_path, "never", after=["fails"]),
+        step(tmp_path, "first", seconds=0.3),
+        step(tmp_path, "second", after=["first"], needs="cpu"),
+    ]
+    assert not run(tmp_path, steps)
+    lines = said(tmp_path)
+    assert lines.index("first ends") < lines.index("second begins") and "never begins" not in lines
+    told = capsys.readouterr().out
+    assert "fails: failed" in told and "ended with 3" in told and "a step failed that it waits for" in told
+    # Once more: what is done is not done again, what failed is.
+    (tmp_path / "said").unlink()
+    again = [step(tmp_path, "fails"), *steps[1:]]
+    assert run(tmp_path, again)
+    assert [line for line in said(tmp_path) if line.endswith("begins")] == ["fails begins", "never begins"]
+
+
+def test_the_gpu_has_so_many_at_once_or_one_alone_and_the_cpu_all(tmp_path):
+    steps = [
+        step(tmp_path, "shared", seconds=0.8),
+        step(tmp_path, "alone", needs="gpu alone", seconds=0.3),
+        step(tmp_path, "later", seconds=0.1),
+        step(tmp_path, "cpu", needs="cpu"),
+    ]
+    assert run(tmp_path, steps, at_once=2)
+    lines = said(tmp_path)
+    # What stands behind one that wants the GPU alone does not keep it from it.
+    assert lines.index("shared ends") < lines.index("alone begins") < lines.index("alone ends")
+    assert lines.index("alone ends") < lines.index("later begins")
+    assert lines.index("cpu begins") < lines.index("alone begins")
+
+
+def test_what_is_not_done_in_time_is_cut_and_goes_on_the_next_time(tmp_path, capsys):
+    steps = [step(tmp_path, "short"), step(tmp_path, "long", seconds=30.0)]
+    began = time.monotonic()
+    assert not run(tmp_path, steps, seconds=2.0) and time.monotonic() - began < 20
+    assert "long: cut" in capsys.readouterr().out
+    campaign.show(tmp_path / "campaign")
+    told = capsys.readouterr().out
+    assert "done   short" in told and "going  long" in told
+    assert run(tmp_path, [steps[0], step(tmp_path, "long")])
+    assert said(tmp_path).count("short begins") == 1 and said(tmp_path).count("long begins") == 2
+
+
+def test_commands_of_a_campaign_that_was_killed_are_ended(tmp_path):
+    plan = tmp_path / "plan.toml"
+    commands = json.dumps([note(tmp_path, "x", 60.0)])
+    plan.write_text(f"[sizes.full]\n[[steps]]\nname = 'sleeps'\nneeds = 'cpu'\ncommands = {commands}\n")
+    command = [sys.executable, campaign.__file__, "--folder", str(tmp_path / "campaign"), "run", str(plan)]
+    runner = subprocess.Popen(command, start_new_session=True)
+    going = tmp_path / "campaign" / campaign.GOING
+    while not (tmp_path / "said").is_file():
+        time.sleep(0.05)
+    runner.kill()
+    runner.wait()
+    (pid,) = json.loads(going.read_text())
+    os.kill(pid, 0)  # it is still there
+    campaign.Campaign([], tmp_path / "campaign", 1)
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail("it was left")
+    assert not going.exists()
+
+
+def test_what_changed_since_it_began_is_packed(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    monkeypatch.setattr(campaign, "PARCEL_BYTES", 3_000)
+    results = tmp_path / "results" / "paper"
+    results.mkdir(parents=True)
+    for name in ("old", *"abc"):
+        (results / f"{name}.json").write_bytes(os.urandom(1_000))
+    os.utime(results / "old.json", (1.0, 1.0))
+    parcels = campaign.pack(tmp_path / "parcels", since=100.0)
+    found = []
+    for parcel in parcels:
+        with tarfile.open(parcel) as opened:
+            assert sum(member.size for member in opened.getmembers()) < 3_000
+            found += opened.getnames()
+    assert len(parcels) > 1 and sorted(found) == [f"results/paper/{name}.json" for name in "abc"]
+
+
+@pytest.mark.parametrize("size", ["full", "small"])
+def test_the_published_plan_names_experiments_and_scripts_that_exist(size):
+    steps = campaign.read_plan(PLAN, size)
+    for one in steps:
+        for command in one.commands:
+            words = campaign.words(command)
+            assert words[0] == sys.executable and "{" not in command
+            if words[1] == "-m" and words[2] == "omrl" and words[3:5] == ["paper", "run"]:
+                names = [word for word in words[5:] if word in experiments()]
+                assert len(names) == 11
+            if words[1] != "-m":
+                assert (PLAN.parents[1] / words[1]).is_file()
+    assert {one.needs for one in steps} == {"cpu", "gpu", "gpu alone"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = 'a'\ncommands = []\nafter = ['b']", "waits for a step that does not stand before it"),
+        ("name = 'a'\ncommands = []\n[[steps]]\nname = 'a'\ncommands = []", "is there twice"),
+        ("name = 'a'\ncommands = []\nneeds = 'tpu'", "needs 'tpu'"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_told(tmp_path, text, message):
+    (tmp_path / "plan.toml").write_text(f"[sizes.full]\n[[steps]]\n{text}\n")
+    with pytest.raises(SystemExit, match=message):
+        campaign.read_plan(tmp_path / "plan.toml", "full")
