@@ -41,7 +41,7 @@ def units_of(times: int):
     planned = [(one, plan(one, scale)) for one in study.experiments.values()]
     with tempfile.TemporaryDirectory() as folder:
         places = Places(Path(folder) / "out", Path(folder) / "data", Path(folder) / "policies")
-        cut = Cut(planned, ("full", scale), study.around["full"], places, Means(1, 1.0, "cuda"), {}, *[False] * 3)
+        cut = Cut(planned, ("full", scale), study.around["full"], places, Means(1, 1.0, "cuda"), {})
     wanted = jobs([cell for _, cells in planned for cell in cells])
     found = []
     for number in range(times):

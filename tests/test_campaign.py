@@ -30,8 +30,8 @@ def note(folder, name, seconds=0.0, code=0):
     return f"python -c {shlex.quote(text)}"
 
 
-def step(folder, name, after=(), needs="gpu", **how):
-    return campaign.Step(name, (note(folder, name, **how),), tuple(after), needs)
+def step(folder, name, after=(), behind=(), needs="gpu", **how):
+    return campaign.Step(name, (note(folder, name, **how),), tuple(after), tuple(behind), needs)
 
 
 def said(folder):
@@ -48,17 +48,44 @@ def test_steps_wait_for_one_another_and_what_failed_takes_those_that_wait(tmp_pa
         step(tmp_path, "never", after=["fails"]),
         step(tmp_path, "first", seconds=0.3),
         step(tmp_path, "second", after=["first"], needs="cpu"),
+        step(tmp_path, "then", behind=["fails", "second"], needs="cpu"),
     ]
     assert not run(tmp_path, steps)
     lines = said(tmp_path)
     assert lines.index("first ends") < lines.index("second begins") and "never begins" not in lines
+    # What is only behind one that fails is done.
+    assert lines.index("second ends") < lines.index("then begins")
     told = capsys.readouterr().out
-    assert "fails: failed" in told and "ended with 3" in told and "a step failed that it waits for" in told
+    assert "fails: failed" in told and "ended with 3" in told and "a step failed that it needs" in told
     # Once more: what is done is not done again, what failed is.
     (tmp_path / "said").unlink()
     again = [step(tmp_path, "fails"), *steps[1:]]
     assert run(tmp_path, again)
     assert [line for line in said(tmp_path) if line.endswith("begins")] == ["fails begins", "never begins"]
+
+
+def test_what_needs_a_step_that_is_done_again_is_done_again(tmp_path):
+    steps = [step(tmp_path, "data"), step(tmp_path, "model", after=["data"]), step(tmp_path, "other", behind=["data"])]
+    assert run(tmp_path, steps)
+    (tmp_path / "said").unlink()
+    # One step alone: what is known of the others stays.
+    assert run(tmp_path, [step(tmp_path, "more")]) and said(tmp_path) == ["more begins", "more ends"]
+    (tmp_path / "said").unlink()
+    steps[0] = step(tmp_path, "data", seconds=0.01)
+    assert run(tmp_path, steps) and said(tmp_path) == ["data begins", "data ends", "model begins", "model ends"]
+
+
+def test_a_folder_has_one_campaign_at_a_time(tmp_path):
+    one = campaign.Campaign([], tmp_path, 1)
+    with pytest.raises(SystemExit, match="Another campaign is at work"):
+        campaign.Campaign([], tmp_path, 1)
+    assert one.run(1.0) and campaign.Campaign([], tmp_path, 1).run(1.0)
+
+
+def test_only_steps_that_are_there_can_be_named():
+    command = [sys.executable, campaign.__file__, "run", str(PLAN), "--only", "tests", "speeed"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 1 and "has no step 'speeed'." in found.stderr
 
 
 def test_the_gpu_has_so_many_at_once_or_one_alone_and_the_cpu_all(tmp_path):
@@ -94,14 +121,16 @@ def test_commands_of_a_campaign_that_was_killed_are_ended(tmp_path):
     plan.write_text(f"[sizes.full]\n[[steps]]\nname = 'sleeps'\nneeds = 'cpu'\ncommands = {commands}\n")
     command = [sys.executable, campaign.__file__, "--folder", str(tmp_path / "campaign"), "run", str(plan)]
     runner = subprocess.Popen(command, start_new_session=True)
-    going = tmp_path / "campaign" / campaign.GOING
+    folder = tmp_path / "campaign" / "full"
+    going = folder / campaign.GOING
     while not (tmp_path / "said").is_file():
+        assert runner.poll() is None
         time.sleep(0.05)
     runner.kill()
     runner.wait()
     (pid,) = json.loads(going.read_text())
     os.kill(pid, 0)  # it is still there
-    campaign.Campaign([], tmp_path / "campaign", 1)
+    campaign.Campaign([], folder, 1)
     for _ in range(100):
         if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
             break
@@ -132,15 +161,18 @@ def test_what_changed_since_it_began_is_packed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("size", ["full", "small"])
 def test_the_published_plan_names_experiments_and_scripts_that_exist(size):
     steps = campaign.read_plan(PLAN, size)
+    named = []
     for one in steps:
         for command in one.commands:
             words = campaign.words(command)
             assert words[0] == sys.executable and "{" not in command
             if words[1] == "-m" and words[2] == "omrl" and words[3:5] == ["paper", "run"]:
-                names = [word for word in words[5:] if word in experiments()]
-                assert len(names) == 11
+                names = words[5 : words.index(next(word for word in words if word.startswith("--")))]
+                assert names and {*names} <= {*experiments()}
+                named += names
             if words[1] != "-m":
                 assert (PLAN.parents[1] / words[1]).is_file()
+    assert len(named) == len({*named}) >= 2
     assert {one.needs for one in steps} == {"cpu", "gpu", "gpu alone"}
 
 

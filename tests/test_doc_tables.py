@@ -122,6 +122,16 @@ def test_the_table_of_the_readme_has_the_updates_below_the_rest():
     assert [row[0] for row in rows[-2:]] == [name, f"{name}, bfloat16"]
 
 
+def test_a_start_is_cold_and_warm():
+    starts = [
+        {"cache": "cold", "build_s": 0.84, "first_update_s": 27.83},
+        {"cache": "warm", "build_s": 0.2, "first_update_s": 2.5},
+    ]
+    found = cells(speed.start({"hardware": "2 CPU threads", "torch": "2.13.0+cpu", "starts": starts}))
+    assert found[0][0] == "compiled programs (2 CPU threads, torch 2.13.0+cpu)"
+    assert found[1:] == [["cold", "0.8", "27.8"], ["warm", "0.2", "2.5"]]
+
+
 def test_small_networks_are_compared_with_what_torch_does_by_itself():
     row = {"setting": "eager, threads spin", "threads": 2, "idle": 50.0, "busy": 5.0, "busy_over_idle": 0.1}
     other = {**row, "setting": "compiled", "threads": 1, "idle": 125.0, "busy_over_idle": 0.04, "first_update_s": 30.0}
@@ -134,22 +144,26 @@ def test_small_networks_are_compared_with_what_torch_does_by_itself():
 
 def test_bfloat16_is_a_difference_in_shares_of_the_way_to_the_expert(tmp_path):
     wanted = np.array([[11.0, 13.0], [9.0, 11.0], [10.0, 12.0]])
-    lines = {"full": ["seed,task,split,episode,return"], "study": ["data,row,seed,task,episode,return"]}
-    for (seed, task), value in np.ndenumerate(wanted):
-        lines["full"].append(f"{seed},t{task},test,0,{value}")
-        lines["study"] += [f"{WIND},FOCAL,{seed},t{task},0,{value - 1}", f"{WIND},B,{seed},t{task},0,{value - 5}"]
-    for name in lines:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "scores.csv").write_text("\n".join(lines[name]) + "\n")
-    about = {"family": WIND, "algorithm": "focal", "preset": "tuned", "folder": tmp_path / "full"}
-    rows = [row("B", 6.0, algorithm="mbml", preset="tuned"), row("FOCAL", 10.0, algorithm="focal", preset="tuned")]
-    study = results(f"comparison-{WIND}", rows) | {"folder": tmp_path / "study"}
-    (line,) = cells(speed.bfloat16([{**about, **summary(11.0)}], [*PAPER[1:], study]))[1:]
-    means = ["11.00 [10.00, 13.00]", "10.00 [9.00, 11.00]"]
-    assert line[:-1] == ["point-robot-wind, FOCAL", "2 + 5", "10,000", *means]
+    runs = []
+    for algorithm, bfloat16, change in (
+        ("mbml", True, -5),
+        ("mbml", False, 0),
+        ("focal", False, 0),
+        ("focal", True, -1),
+    ):
+        folder = tmp_path / f"{algorithm}-{bfloat16}"
+        folder.mkdir()
+        lines = [f"{seed},t{task},test,0,{value + change}" for (seed, task), value in np.ndenumerate(wanted)]
+        (folder / "scores.csv").write_text("\n".join(["seed,task,split,episode,return", *lines]) + "\n")
+        about = {"family": WIND, "algorithm": algorithm, "preset": "tuned", "hyperparameters": {"bfloat16": bfloat16}}
+        runs.append({**about, **summary(11.0 + change), "folder": folder})
+    (_, *lines) = cells(speed.bfloat16(runs))
+    assert [line[0] for line in lines] == ["point-robot-wind, mbml", "point-robot-wind, focal"]
+    means = ["11.00 [10.00, 13.00]", "10.00 [9.00, 12.00]"]
+    assert lines[1][1:-1] == ["2 + 2", "10,000", *means]
     # One of twenty; Welch's interval of the seeds' means 12, 10, 11 and one less each, 2.776 for 4 degrees of freedom.
     half = 2.776 * np.sqrt(2 / 3) / 20
-    assert line[-1] == f"-0.0500 [{-0.05 - half:.4f}, {-0.05 + half:.4f}]"
+    assert lines[1][-1] == f"-0.0500 [{-0.05 - half:.4f}, {-0.05 + half:.4f}]"
 
 
 def test_threads_are_put_side_by_side():

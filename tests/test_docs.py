@@ -68,6 +68,8 @@ NOT_RUN = {
     "python benchmarks/load.py --json results/speed/load.json": "takes minutes",
     "omrl bench update --seeds 1 --regulariser-steps 1 3 --device cpu --json results/speed/update-cpu"
     ".json": "takes minutes",
+    "python benchmarks/first_update.py --json results/speed/first-update-cpu.json": "takes a minute",
+    "python benchmarks/first_update.py --device cuda --json results/speed/first-update.json": "needs a GPU",
     "python benchmarks/cpu.py --json results/speed/cpu.json": "takes minutes",
     "GOMP_SPINCOUNT=3000 python benchmarks/cpu.py --sizes --json results/speed/cpu-threads.json": "takes minutes",
     "omrl bench update --device cuda --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.1 --json "

@@ -128,6 +128,9 @@ def test_costs_and_small_sizes_are_there_for_every_algorithm():
     assert get_scale("small").note and not get_scale("full").note
 
 
+ROW = "Batch PEARL, the paper's numbers"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -136,9 +139,9 @@ def test_costs_and_small_sizes_are_there_for_every_algorithm():
         (lambda: {"data": (Data("ant-fwd-back", "large"),)}, "no split 'large'"),
         (lambda: {"data": (Data("ant-fwd"),)}, "no family 'ant-fwd'"),
         (lambda: {"data": (Data(),)}, "of a family or has a path"),
-        (lambda: {"claims": (Claim("text", "return", ("FOCAL",), ("b",)),)}, "row 'b'"),
-        (lambda: {"claims": (Claim("text", "return", ("FOCAL",), ("FOCAL",), "nobody's"),)}, "whose cannot be"),
-        (lambda: {"claims": (Claim("text", "return", ("FOCAL",), ("FOCAL",), split="large"),)}, "split 'large'"),
+        (lambda: {"claims": (Claim("text", "return", (ROW,), ("b",)),)}, "row 'b'"),
+        (lambda: {"claims": (Claim("text", "return", (ROW,), (ROW,), "nobody's"),)}, "whose cannot be"),
+        (lambda: {"claims": (Claim("text", "return", (ROW,), (ROW,), split="large"),)}, "split 'large'"),
         (lambda: {"rows": (Row("FOCAL", "focal"), Row("FOCAL", "focal")), "claims": ()}, "label twice"),
     ],
 )
@@ -313,12 +316,18 @@ def test_growth_of_q_by_hand():
     steady, ten_times = np.full(100, -50.0), np.where(steps > 900, 1e4, 1e3)
     broken = np.where(steps > 900, np.nan, 1.0)
     curve = Curve(steps, steps, np.stack([steady, ten_times, broken]))
-    growth = q_growth(curve)
+    growth = q_growth(curve, [False] * 3)
     assert growth.shape == (3, 1)
     assert growth[:2, 0] == pytest.approx([0.0, 1.0]) and growth[2, 0] > 38
     # Three looks, none of them in the tenth around half-way: the nearest counts.
     few = np.array([100, 400, 700])
-    assert q_growth(Curve(few, few, np.array([[1.0, 10.0, np.nan]]))) == pytest.approx(np.log10(LARGEST / 10.0))
+    found = q_growth(Curve(few, few, np.array([[1.0, 10.0, np.nan]])), [False])
+    assert found == pytest.approx(np.log10(LARGEST))
+    # One that stopped before half-way stands still, as one that converged does: it has grown without bounds.
+    stopped = np.stack([steady, np.where(steps < 300, 2.0, 1e19)])
+    assert q_growth(Curve(steps, steps, stopped), [False, True])[:, 0] == pytest.approx([0.0, np.log10(LARGEST / 2.0)])
+    no_number = np.where(steps < 300, 2.0, np.nan)[None]
+    assert q_growth(Curve(steps, steps, no_number), [False]) == pytest.approx(np.log10(LARGEST / 2.0))
 
 
 def test_where_no_seed_s_q_was_a_number_at_the_end_the_table_shows_none():
@@ -333,7 +342,7 @@ def test_experiments_are_finished_in_the_order_in_which_they_are_named(tmp_path,
     planned = [(get_experiment(name), plan(get_experiment(name), scale)) for name in names]
     (tmp_path / "policies" / "ant-fwd-back").mkdir(parents=True)
     places = Places(tmp_path / "out", tmp_path / "data", tmp_path / "policies")
-    cut = Cut(planned, ("full", scale), 1.0, places, Means(1, 0.2, "cuda"), {}, False, False, in_order)
+    cut = Cut(planned, ("full", scale), 1.0, places, Means(1, 0.2, "cuda"), {}, in_order=in_order)
     units = {unit.name: unit for unit in cut.units}
     # Policies of the ants are there, the other agents have to be trained; nothing else but runs needs a GPU.
     on_gpu = {unit.name for unit in cut.units if unit.gpu}

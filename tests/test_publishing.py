@@ -280,14 +280,6 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path, published):
         published("paper", tmp_path / "power-laws")
 
 
-def test_returns_are_means_over_episodes_by_data_and_row(tmp_path):
-    lines = ["wind,A,0,x,0,1", "wind,A,0,x,1,3", "wind,A,0,y,0,5", "wind,A,1,x,0,7", "wind,A,1,y,0,9"]
-    lines = ["data,row,seed,task,episode,return", *lines, 'wind,"B, too",0,x,0,4']
-    (tmp_path / "scores.csv").write_text("\n".join(lines) + "\n")
-    found = publish.returns(tmp_path / "scores.csv")
-    assert found["wind", "A"].tolist() == [[2.0, 5.0], [7.0, 9.0]] and found["wind", "B, too"].tolist() == [[4.0]]
-
-
 # -- how sure verdicts are ---------------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,22 @@
 """Make what results/ has from a GPU: commands that wait for one another, on a machine that is there for a while.
 
     python tools/campaign.py run tools/campaign.toml --at-once 3     everything, or what is left of it
-    python tools/campaign.py run tools/campaign.toml --size small    a rehearsal on two cores
+    python tools/campaign.py --size small run tools/campaign.toml    a rehearsal on two cores
     python tools/campaign.py show                                    how far it is
     python tools/campaign.py pack parcels                            what it changed in the checkout, to be taken home
 
-A step is a list of commands; `after` names the steps that it waits for, `needs` what it takes: the `gpu` beside others,
-the `gpu alone`, or the `cpu`. Steps that are ready begin in the order of the file, at most `--at-once` of them on the
-GPU. One that fails takes those with it that wait for it, and no others. A step that was finished with the same commands
-is not done again: after an interruption the same command goes on, and so do the commands themselves. What they say is
-in campaign/logs, how long each took in campaign/steps.json.
+A step is a list of commands; `after` names the steps whose work it needs, `behind` those that only come first, `needs`
+what it takes: the `gpu` beside others, the `gpu alone`, or the `cpu`. Steps that are ready begin in the order of the
+file, at most `--at-once` of them on the GPU. One that fails takes those with it that need it, no others. A step that
+was finished with the same commands is not done again, unless one that it needs is: after an interruption the same
+command goes on, and so do the commands themselves. What they say is in campaign/SIZE/logs, how long each took in
+campaign/SIZE/steps.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -48,6 +50,7 @@ class Step:
     name: str
     commands: tuple[str, ...]
     after: tuple[str, ...]
+    behind: tuple[str, ...]
     needs: Literal["cpu", "gpu", "gpu alone"]
 
 
@@ -58,9 +61,10 @@ def read_plan(file: Path, size: str) -> list[Step]:
     steps: list[Step] = []
     for one in table["steps"]:
         commands = tuple(command.format_map(numbers) for command in one["commands"])
-        step = Step(one["name"], commands, tuple(one.get("after", ())), one.get("needs", "gpu"))
+        after, behind = (tuple(one.get(key, ())) for key in ("after", "behind"))
+        step = Step(one["name"], commands, after, behind, one.get("needs", "gpu"))
         known = {earlier.name for earlier in steps}
-        if step.name in known or not set(step.after) <= known:
+        if step.name in known or not {*after, *behind} <= known:
             sys.exit(f"{file}: {step.name!r} is there twice, or waits for a step that does not stand before it.")
         if step.needs not in ("cpu", "gpu", "gpu alone"):
             sys.exit(f"{file}: {step.name!r} needs {step.needs!r}, which is none of cpu, gpu and gpu alone.")
@@ -75,23 +79,27 @@ def words(command: str) -> list[str]:
 
 
 class Campaign:
-    """Steps on their way."""
+    """Steps on their way; those that are not among them are taken to be there."""
 
     def __init__(self, steps: Sequence[Step], folder: Path, at_once: int) -> None:
         self.steps, self._folder, self._at_once = steps, folder, at_once
         self._running: dict[str, tuple[subprocess.Popen[bytes], float, int]] = {}
-        _end_left(folder / GOING)
         (folder / LOGS).mkdir(parents=True, exist_ok=True)
-        if not (folder / BEGAN).exists():
-            (folder / BEGAN).touch()
-        kept: dict[str, Any] = json.loads(state.read_text()) if (state := folder / STATE).is_file() else {}
-        same = {step.name: kept.get(step.name, {}) for step in steps}
-        # What failed or was cut is tried again.
-        self.done = {
-            step.name: same[step.name]
-            for step in steps
-            if same[step.name].get("ended") == "done" and same[step.name]["commands"] == list(step.commands)
-        }
+        self._lock = (folder / BEGAN).open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sys.exit(f"Another campaign is at work in {folder}.")
+        _end_left(folder / GOING)
+        self._kept: dict[str, Any] = json.loads(state.read_text()) if (state := folder / STATE).is_file() else {}
+        self.done: dict[str, Any] = {}
+        names = {step.name for step in steps}
+        for step in steps:
+            earlier = self._kept.get(step.name, {})
+            same = earlier.get("ended") == "done" and earlier["commands"] == list(step.commands)
+            # What failed or was cut is tried again, with all that needs it.
+            if same and {*step.after} & names <= self.done.keys():
+                self.done[step.name] = earlier
 
     def run(self, seconds: float) -> bool:
         """Until all have ended, or the time is over; whether all were done."""
@@ -111,10 +119,10 @@ class Campaign:
         for step in self.steps:
             if step.name in self.done or step.name in self._running:
                 continue
-            ended = [self.done[name]["ended"] for name in step.after if name in self.done]
-            if "failed" in ended:
-                self._end(step, "failed", 0.0, "a step failed that it waits for")
-            if "failed" in ended or len(ended) < len(step.after):
+            if any(self.done.get(name, {}).get("ended") == "failed" for name in step.after):
+                self._end(step, "failed", 0.0, "a step failed that it needs")
+                continue
+            if not {*step.after, *step.behind} & needs.keys() <= self.done.keys():
                 continue
             on_gpu = [needs[name] for name in self._running if needs[name] != "cpu"]
             room = 1 if step.needs == "gpu alone" else self._at_once
@@ -156,7 +164,7 @@ class Campaign:
 
     def _end(self, step: Step, ended: str, seconds: float, why: str = "") -> None:
         self.done[step.name] = {"commands": list(step.commands), "ended": ended, "seconds": seconds, "why": why}
-        write_json(self._folder / STATE, self.done)
+        write_json(self._folder / STATE, {**self._kept, **self.done})
         print(f"{step.name}: {ended} after {seconds:.0f} s{f', {why}' if why else ''}", flush=True)
 
     def _stop(self) -> None:
@@ -167,6 +175,8 @@ class Campaign:
             process.wait()
             print(f"{name}: cut after {time.monotonic() - began:.0f} s", flush=True)
         self._running.clear()
+        (self._folder / GOING).unlink(missing_ok=True)
+        self._lock.close()
 
 
 def _end_left(going: Path) -> None:
@@ -199,7 +209,7 @@ def show(folder: Path) -> None:
 def pack(folder: Path, since: float) -> list[Path]:
     """What changed in the checkout since then, in parcels that unpack over another checkout."""
     folder.mkdir(parents=True, exist_ok=True)
-    changed = [path for name in CHANGED for path in sorted((ROOT / name).rglob("*")) if path.is_file()]
+    changed = [path for name in CHANGED for path in sorted((ROOT / name).rglob("[!.]*")) if path.is_file()]
     changed = [path for path in changed if path.stat().st_mtime >= since and "__pycache__" not in path.parts]
     parcels: list[Path] = []
     while changed:
@@ -216,10 +226,10 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Everything that results/ has from a GPU.")
     parser.add_argument("--folder", type=Path, default=ROOT / "campaign", help="where logs and times are kept")
+    parser.add_argument("--size", default="full", help="one of the plan's, which has a folder of its own there")
     actions = parser.add_subparsers(dest="action", required=True)
     running = actions.add_parser("run")
     running.add_argument("plan", type=Path)
-    running.add_argument("--size", default="full")
     running.add_argument("--at-once", type=int, default=3, help="steps that share the GPU")
     running.add_argument("--minutes", type=float, default=24 * 60.0, help="what is not done by then is cut")
     running.add_argument("--only", nargs="*", help="these steps; what they wait for is taken to be there")
@@ -227,21 +237,19 @@ def main() -> None:
     packing = actions.add_parser("pack")
     packing.add_argument("target", type=Path)
     args = parser.parse_args()
+    folder = args.folder / args.size
     if args.action == "show":
-        show(args.folder)
+        show(folder)
     elif args.action == "pack":
-        for parcel in pack(args.target, (args.folder / BEGAN).stat().st_mtime):
+        for parcel in pack(args.target, (folder / BEGAN).stat().st_mtime):
             print(parcel)
     else:
         steps = read_plan(args.plan, args.size)
-        if args.only is not None:
-            steps = [
-                Step(step.name, step.commands, tuple(set(step.after) & set(args.only)), step.needs)
-                for step in steps
-                if step.name in args.only
-            ]
+        if unknown := {*(args.only or ())} - {step.name for step in steps}:
+            sys.exit(f"{args.plan} has no step {', '.join(map(repr, sorted(unknown)))}.")
+        steps = [step for step in steps if args.only is None or step.name in args.only]
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        sys.exit(0 if Campaign(steps, args.folder, args.at_once).run(60 * args.minutes) else 1)
+        sys.exit(0 if Campaign(steps, folder, args.at_once).run(60 * args.minutes) else 1)
 
 
 if __name__ == "__main__":

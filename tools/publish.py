@@ -24,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pictures import overview
 
 from omrl.families import FAMILIES
-from omrl.storage.files import read_rows, write_json
+from omrl.runs.config import of_this_version
+from omrl.storage.files import write_json
 from omrl.studies.definitions import experiments
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +56,7 @@ def published(folder: Path) -> list[dict[str, Any]]:
         return sorted(found, key=lambda one: _place(one["experiment"], order))
     runs = [
         {
-            **_read(path.parent / "config.json"),
+            **of_this_version(_read(path.parent / "config.json"), path),
             **_read(path),
             "seconds": _read(path.parent / "timings.json")["seconds"],
             "folder": path.parent,
@@ -64,19 +64,6 @@ def published(folder: Path) -> list[dict[str, Any]]:
         for path in sorted(folder.glob("*/scores.json"))
     ]
     return sorted(runs, key=lambda run: _place(run["family"], list(FAMILIES)))
-
-
-def returns(scores: Path) -> dict[tuple[str, str], Any]:
-    """The mean return of every seed in every task [seeds, tasks] of an experiment's scores.csv, by data and row."""
-    found: dict[tuple[str, str], dict[tuple[str, str], list[float]]] = {}
-    for score in read_rows(scores, ("data", "row", "seed", "task", "return")):
-        episodes = found.setdefault((score["data"], score["row"]), {})
-        episodes.setdefault((score["seed"], score["task"]), []).append(float(score["return"]))
-    matrices = {}
-    for key, episodes in found.items():
-        seeds, tasks = (list(dict.fromkeys(names)) for names in zip(*episodes, strict=True))
-        matrices[key] = np.array([[np.mean(episodes[seed, task]) for task in tasks] for seed in seeds])
-    return matrices
 
 
 def _place(name: str, order: Sequence[str]) -> int:
@@ -122,10 +109,14 @@ def is_study(folder: Path) -> bool:
 
 
 def finished_in(study: Path) -> list[Path]:
-    """Its experiments that have results, in the order of their names."""
-    found = sorted(path.parent for path in study.glob("*/results.json"))
+    """Its experiments of full scale that have results, in the order of their names."""
+    there = sorted(path.parent for path in study.glob("*/results.json"))
+    found = [folder for folder in there if _read(folder / "results.json")["scale"] == "full"]
+    for folder in there:
+        if folder not in found:
+            print(f"{folder} is left out: it is not of full scale.")
     if not found:
-        sys.exit(f"No experiment in {study} is finished.")
+        sys.exit(f"No experiment of full scale in {study} is finished.")
     return found
 
 

@@ -223,7 +223,9 @@ def test_distillation_losses_equal_numpy():
         candidate_error.append((own - candidate) ** 2)
         change_error.append((own_change - change) ** 2)
         values.append(own_value)
-        acts.append(own + algorithm.config.perturbation * own_change)
+        # It acts by its own candidates, where it is taught at the teacher's.
+        own_way = np.tanh(np_mlp(params, "actor", np.concatenate([state, own], -1)))
+        acts.append(np.clip(own + algorithm.config.perturbation * own_way, -1.0, 1.0))
     found = algorithm.L_distil(params, batch, z, noise["latent"])
     for loss, expected in zip(found[:4], (q_error, candidate_error, change_error, values), strict=True):
         assert float(loss) == pytest.approx(float(np.mean(expected)), rel=1e-9)

@@ -7,7 +7,6 @@ import statistics
 from typing import Any
 
 from pages.markdown import interval, table
-from publish import returns
 
 from omrl.evaluation import stats
 from omrl.runs.records import read_scores
@@ -201,6 +200,13 @@ def algorithms(focal_alone: Any, others: Any) -> str:
     return table(headings, rows)
 
 
+def start(figures: Any) -> str:
+    """What comes before a run's second update (benchmarks/first_update.py)."""
+    rows = [[one["cache"], f"{one['build_s']:.1f}", f"{one['first_update_s']:.1f}"] for one in figures["starts"]]
+    where = f"compiled programs ({figures['hardware']}, torch {figures['torch']})"
+    return table((where, "networks and sampler, s", "first update, s"), rows)
+
+
 def update_cpu(figures: Any) -> str:
     """One update on the CPU beside its matrix products (omrl bench update --device cpu)."""
     rows = [
@@ -301,27 +307,25 @@ def kernels(*measured: Any) -> str:
     return table(("update", "ms", "products, us", "other kernels, us", "kernels"), rows)
 
 
-def bfloat16(full: Any, paper: Any) -> str:
-    """Runs in full precision beside the same rows of a published experiment in bfloat16 (tools/publish.py half)."""
+def bfloat16(runs: Any) -> str:
+    """Runs in full precision beside the same in bfloat16 (tools/publish.py half)."""
     rows = []
-    for run in full:
-        results, row = _in_bfloat16(run, paper)
-        whole = row["expert"] - row["random"]
-        half = returns(results["folder"] / "scores.csv")[row["data"], row["row"]]
-        scores = read_scores(run["folder"] / "scores.csv")
-        assert scores is not None
+    for full in (run for run in runs if not _is_half(run)):
+        (half,) = (run for run in runs if _is_half(run) and _what(run) == _what(full))
+        scores = [read_scores(run["folder"] / "scores.csv") for run in (half, full)]
+        of_half, of_full = (one.returns.mean(-1) / (full["expert"] - full["random"]) for one in scores if one)
         # The same tasks in both, and they are what is asked about: seeds alone are a sample.
-        change = stats.difference(half / whole, scores.returns.mean(-1) / whole, new_tasks=False).interval()
-        means = (interval(one["mean"], 2) for one in (run, row))
-        counts = (f"{run['seeds']} + {row['seeds']}", f"{run['updates']:,}")
-        rows.append([f"{row['data']}, {row['row']}", *counts, *means, change.text(4)])
+        change = stats.difference(of_half, of_full, new_tasks=False).interval()
+        counts = (f"{full['seeds']} + {half['seeds']}", f"{full['updates']:,}")
+        means = (interval(run["mean"], 2) for run in (full, half))
+        rows.append([f"{full['family']}, {full['algorithm']}", *counts, *means, change.text(4)])
     headings = ("", "seeds", "updates", "full precision [95 %]", "bfloat16 [95 %]")
     return table((*headings, "bfloat16 - full, normalised [95 %]"), rows)
 
 
-def _in_bfloat16(run: Any, paper: Any) -> tuple[Any, Any]:
-    """The experiment on a run's family, and its row of the same algorithm and preset."""
-    (results,) = (one for one in paper if one["experiment"] == f"comparison-{run['family']}")
-    same = [row for row in results["rows"] if (row["algorithm"], row["preset"]) == (run["algorithm"], run["preset"])]
-    (row,) = (row for row in same if row["data"] == run["family"])
-    return results, row
+def _is_half(run: Any) -> bool:
+    return bool(run["hyperparameters"]["bfloat16"])
+
+
+def _what(run: Any) -> tuple[str, ...]:
+    return run["family"], run["algorithm"], run["preset"]

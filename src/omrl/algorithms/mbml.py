@@ -30,7 +30,7 @@ from omrl.algorithms.common import (
     transition_dim,
 )
 from omrl.errors import OmrlError
-from omrl.learning.engine import Batch, Info, Params, call
+from omrl.learning.engine import Batch, Info, Params, call, detached
 from omrl.learning.nets import MLP
 from omrl.schema import AtLeastOne, Fraction, Layers, NotNegative, Positive, Size, settings
 
@@ -251,12 +251,13 @@ class MBML(Algorithm[MBMLConfig]):
         own_value = self.q(params, obs, z, act)
         own_candidate = bcq.decode(self.nets, params, state, latent)
         own_change = bcq.change(self.nets, params, state, candidate)
+        taken = bcq.perturb(self.nets, detached(params), state, own_candidate.detach(), self.config.perturbation)
         return (
             (own_value - value).square().mean(),
             (own_candidate - candidate).square().mean(),
             (own_change - change).square().mean(),
             own_value.mean(),
-            (own_candidate + self.config.perturbation * own_change).detach(),
+            taken,
         )
 
     # -- the update ------------------------------------------------------------------------------------------------

@@ -39,7 +39,8 @@ class Running:
     device: str = "auto"
     """auto, cpu or cuda."""
     at_once: int = 1
-    """Units of work at the same time, each in its own process: a large GPU has room for some. On Ray: on each GPU."""
+    """Units of work at the same time, each in its own process: a large GPU has room for some, and as many that need
+    none go on beside them. On Ray: on each GPU."""
     on: str = "local"
     """`local`; `ray` is the cluster at RAY_ADDRESS or one on this machine, ray://HOST:PORT or HOST:PORT another."""
     threads: int | None = None

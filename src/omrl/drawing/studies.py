@@ -19,7 +19,7 @@ from omrl.drawing.behaviour import draw_trajectories
 from omrl.drawing.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
 from omrl.reporting.probe import Embedding
 from omrl.studies.definitions import Experiment, get_experiment
-from omrl.studies.judging import Outcome
+from omrl.studies.judging import Array, Outcome
 
 # Up to here values of Q are drawn as they are where others are by orders of magnitude.
 LINEAR = 100.0
@@ -143,7 +143,10 @@ def _log_ticks(axes: Axes) -> None:
 def clouds(
     experiment: Experiment, outcomes: Sequence[Outcome], embeddings: Mapping[Path, Embedding], kind: str
 ) -> Figure | None:
-    """The embeddings of 20 tasks in every row, one colour per task: t-SNE, two or three principal components."""
+    """The embeddings of 20 tasks in every row, one colour per task: t-SNE, two principal components, or numbers of z.
+
+    In space these are the three that vary most: bounded embeddings show which corners and edges they are in.
+    """
     shown = [outcome for outcome in outcomes if outcome.run in embeddings]
     if not shown:
         return None
@@ -157,7 +160,7 @@ def clouds(
         points: Any = {"c": colours, "s": 4, "lw": 0, "rasterized": True}
         if kind == "embedding-3d":
             axes = space(figure, rows, columns, at)
-            axes.scatter(*found.axes.T, depthshade=False, **points)
+            axes.scatter(*_widest(found.z), depthshade=False, **points)
         else:
             axes = figure.add_subplot(rows, columns, at)
             flat = found.flat if kind == "embedding" else found.axes[:, :2]
@@ -169,6 +172,13 @@ def clouds(
             write = axes.text2D if kind == "embedding-3d" else axes.text
             write(-0.03, 0.5, fill(outcome.cell.title, 30), **place)
     return figure
+
+
+def _widest(z: Array) -> Array:
+    """[3, n]: of points [..., l] the numbers that vary most, in their order; zeros where there are fewer than three."""
+    points = z.reshape(-1, z.shape[-1])
+    widest = np.sort(np.argsort(-points.var(0), kind="stable")[:3])
+    return np.pad(points[:, widest].T, ((0, 3 - len(widest)), (0, 0)))
 
 
 def levels(dataset: MetaDataset | None) -> Figure | None:

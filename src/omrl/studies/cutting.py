@@ -63,9 +63,10 @@ class Cut:
         places: Places,
         means: Means,
         options: Mapping[str, object],
-        bfloat16: bool,
-        alone: bool,
-        in_order: bool,
+        *,
+        bfloat16: bool = False,
+        alone: bool = False,
+        in_order: bool = False,
     ) -> None:
         """`options` are what an experiment is drawn with: command and trust."""
         self._in_order = in_order

@@ -81,9 +81,9 @@ def execute(args: PaperRun | StudyRun) -> list[Results]:
             places,
             means,
             options,
-            args.bfloat16,
-            alone,
-            args.on == LOCAL,
+            bfloat16=args.bfloat16,
+            alone=alone,
+            in_order=args.on == LOCAL,
         )
         title = f"{command.removeprefix('omrl ').removesuffix(' run')} {' '.join(args.names)}, {args.scale} scale"
         with Board(title, cut.units, places.progress, cut.links, alone).shown() as board:
@@ -204,7 +204,9 @@ def _test_all(experiment: Experiment, cells: Sequence[Cell], runs: Mapping[Job, 
             _, logged = running.tested(folder, facts.step, how.device, how.trust, protocol="logged", split="train")
             metrics["identification"] = _read_logged(logged)["identification"]
         if "q_growth" in wanted:
-            metrics["q_growth"] = q_growth(facts.curves["q"])
+            metrics["q_growth"] = q_growth(
+                facts.curves["q"], [seed in summary["stopped"] for seed in facts.config.all_seeds()]
+            )
         outcomes.append(Outcome(cell, folder, facts, summary, scores, metrics))
     return outcomes
 

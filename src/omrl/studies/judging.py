@@ -79,10 +79,11 @@ class Scored:
     """Return of the expert data less that of the untrained policy, over test tasks; None where it is unknown."""
 
 
-def q_growth(curve: Curve) -> Array:
+def q_growth(curve: Curve, stopped: Sequence[bool]) -> Array:
     """log10 of |Q| at the end over |Q| half-way, [P, 1], each a mean over a tenth of training.
 
-    Of a run that stopped early, because none of its seeds could go on, there may be one look that is near half-way.
+    Of a run that stopped early, because none of its seeds could go on, there may be one look that is near half-way. A
+    seed that met a number which is not finite stands still from then on: it counts as one that grew without bounds.
     """
     size = np.abs(curve.values)
     size = np.where(np.isfinite(size), np.clip(size, 1e-3, LARGEST), LARGEST)
@@ -91,6 +92,8 @@ def q_growth(curve: Curve) -> Array:
     around = (steps > 0.45 * last) & (steps <= 0.55 * last)
     nearest = np.abs(steps - 0.5 * last).argmin()
     middle = size[:, around].mean(1) if around.any() else size[:, nearest]
+    lost = np.array(stopped) | ~np.isfinite(curve.values[:, -1])
+    end, middle = (np.where(lost, bound, own) for bound, own in ((LARGEST, end), (size.min(1), middle)))
     growth: Array = np.log10(end / middle)[:, None]
     return growth
 

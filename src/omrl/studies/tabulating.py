@@ -32,10 +32,22 @@ def returns(rows: Rows) -> Table:
         counts = (str(row["seeds"]), f"{row['updates']:,}")
         what = "" if "return" in row["metrics"] else "action error "
         iqm = NONE if row["iqm"] is None else f"{row['iqm']:z.2f}"
-        numbers = (*counts, what + str(Estimate(**row["mean"])), iqm, normalised)
+        other = (_mean(row["metrics"].get(unit), 2) for unit in _units(rows))
+        numbers = (*counts, what + str(Estimate(**row["mean"])), iqm, normalised, *other)
         lines.append((row["data"], row["row"], row["preset"] or NONE, row["level"], *numbers))
     names = ("data", "row", "preset", "level", "seeds", "updates", "mean return [95 %]", "IQM", "normalised")
-    return Table("returns", names, tuple(lines), words=(0, 1, 2, 3), note=_known_by(rows))
+    return Table(
+        "returns", (*names, *map(_words, _units(rows))), tuple(lines), words=(0, 1, 2, 3), note=_known_by(rows)
+    )
+
+
+def _units(rows: Rows) -> list[str]:
+    """In which units there are returns besides a family's own."""
+    return sorted({name for row in rows for name in row["metrics"] if name.startswith("return_in_")})
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _known_by(rows: Rows) -> str:
@@ -72,9 +84,11 @@ def shift(rows: Rows, judged: Rows) -> Table:
         if label in drops:
             drop = str(Estimate(**drops[label]["difference"]))
             paper_drop = f"{published[drops[label]['better']] - published[label]:.2f}"
-        ours = (str(Estimate(**row["mean"])), drop)
+        other = [_mean(row["metrics"].get(unit), 2) for unit in _units(rows)]
+        ours = (str(Estimate(**row["mean"])), *other, drop)
         lines.append((row["level"], row["context_level"], *ours, f"{published[label]:.2f}", paper_drop))
-    names = ("training", "testing", "mean return [95 %]", "drop [95 %]", "return in the paper", "drop in the paper")
+    returns_of = ("mean return [95 %]", *map(_words, _units(rows)))
+    names = ("training", "testing", *returns_of, "drop [95 %]", "return in the paper", "drop in the paper")
     return Table("shift", names, tuple(lines), words=(0, 1))
 
 

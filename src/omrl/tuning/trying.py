@@ -163,8 +163,9 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
     judged, kind = level.select(held), get_algorithm(row.algorithm)
     rows = view.to(device, max_rows=start.max_rows)
     # Trials that differ in more than decimal numbers, such as the width of a network, are populations of their own.
-    tried = [name for names, _ in row.axes for name in names if isinstance(getattr(usual, name), float)]
-    groups = [Group(places, tried) for places in together(configs)]
+    groups = [Group(places) for places in together(configs)]
+    # All numbers that are tried, also where some learners do not differ: trials beyond an edge are the same program.
+    tried = sorted(name for names, _ in row.axes for name in names if isinstance(getattr(usual, name), float))
     scores: list[Any] = [None] * len(configs)
     alive, reached = [False] * len(configs), [0] * len(configs)
     verdicts: list[Word | None] = [None] * len(trials)
@@ -189,7 +190,7 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
                     learner.frozen = Frozen(shared.frozen, usual.bfloat16)
                 shape = (dataset.observation_dim, dataset.action_dim)
                 own_seeds = [train.seed + group.places.index(place) for place in places]
-                populated = partial(populate_trials, kind, *shape, own, own_seeds, tried=group.tried)
+                populated = partial(populate_trials, kind, *shape, own, own_seeds, tried=tried)
                 learner.algorithm, learner.population = populated(device=device)
                 if done:
                     learner.step = done
@@ -240,10 +241,8 @@ def try_out(args: Tune, row: Row, trials: Sequence[Mapping[str, float]], seeds: 
 class Group:
     """Learners of one shape, which are a population: what they have learnt so far."""
 
-    def __init__(self, places: Sequence[int], tried: Sequence[str]) -> None:
+    def __init__(self, places: Sequence[int]) -> None:
         self.places = places
-        # All that is tried of the row, also where these learners do not differ: further trials are the same program.
-        self.tried = sorted(tried)
         self._state: dict[str, Tensor] = {}
         self._kept: list[int] = []
 
