@@ -10,12 +10,19 @@ import subprocess
 import sys
 import tarfile
 import time
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import campaign
 import pytest
 
-from omrl.studies.definitions import experiments
+import omrl
+from omrl import cli
+from omrl.commands.study import PaperRun, StudyRun
+from omrl.commands.tune import Tune
+from omrl.studies.definitions import experiments, read_study
+from omrl.tuning.rows import chosen_rows
 
 PLAN = Path(campaign.__file__).with_suffix(".toml")
 
@@ -75,6 +82,17 @@ def test_what_needs_a_step_that_is_done_again_is_done_again(tmp_path):
     assert run(tmp_path, steps) and said(tmp_path) == ["data begins", "data ends", "model begins", "model ends"]
 
 
+def test_what_was_made_of_what_is_made_again_is_not_done_whenever_the_campaign_is_cut(tmp_path):
+    steps = [step(tmp_path, "data"), step(tmp_path, "model", after=["data"]), step(tmp_path, "page", after=["model"])]
+    other = step(tmp_path, "other", behind=["data"])
+    assert run(tmp_path, [*steps, other])
+    changed = [step(tmp_path, "data", seconds=0.01), *steps[1:], other]
+    # The data is made again, by itself, and nothing after it.
+    again = campaign.Campaign(changed[:1], tmp_path / "campaign", 1, campaign.followers(changed))
+    assert again.run(60.0)
+    assert campaign.Campaign(changed, tmp_path / "campaign", 1).done.keys() == {"data", "other"}
+
+
 def test_a_folder_has_one_campaign_at_a_time(tmp_path):
     one = campaign.Campaign([], tmp_path, 1)
     with pytest.raises(SystemExit, match="Another campaign is at work"):
@@ -94,13 +112,16 @@ def test_the_gpu_has_so_many_at_once_or_one_alone_and_the_cpu_all(tmp_path):
         step(tmp_path, "alone", needs="gpu alone", seconds=0.3),
         step(tmp_path, "later", seconds=0.1),
         step(tmp_path, "cpu", needs="cpu"),
+        step(tmp_path, "cpu later", needs="cpu", after=["cpu"]),
     ]
     assert run(tmp_path, steps, at_once=2)
     lines = said(tmp_path)
     # What stands behind one that wants the GPU alone does not keep it from it.
     assert lines.index("shared ends") < lines.index("alone begins") < lines.index("alone ends")
     assert lines.index("alone ends") < lines.index("later begins")
-    assert lines.index("cpu begins") < lines.index("alone begins")
+    # It has the cores too: what needs these alone comes before it or after it.
+    assert lines.index("cpu ends") < lines.index("alone begins")
+    assert not {*lines[lines.index("alone begins") + 1 : lines.index("alone ends")]}
 
 
 def test_what_is_not_done_in_time_is_cut_and_goes_on_the_next_time(tmp_path, capsys):
@@ -158,21 +179,47 @@ def test_what_changed_since_it_began_is_packed(tmp_path, monkeypatch):
     assert len(parcels) > 1 and sorted(found) == [f"results/paper/{name}.json" for name in "abc"]
 
 
+def understood(words, monkeypatch):
+    """What `omrl` takes a command for; nothing is done."""
+    found = []
+
+    def module(name):
+        parse = getattr(import_module(name), "parse", None)
+        return SimpleNamespace(parse=parse, run=found.append, command=lambda *parsed: found.append(parsed))
+
+    monkeypatch.setattr(cli, "import_module", module)
+    monkeypatch.setattr(sys, "argv", ["omrl", *words])
+    cli._answer(words)
+    return found[0]
+
+
 @pytest.mark.parametrize("size", ["full", "small"])
-def test_the_published_plan_names_experiments_and_scripts_that_exist(size):
+def test_every_command_of_the_published_plan_is_one_that_omrl_takes(size, tmp_path, monkeypatch):
+    # Which settings a run has, its data says: some of the family of the trained runs.
+    omrl.collect("walker-2d-params", tmp_path / "walkers", from_policies=True, tasks=2, episodes=1, level="random")
     steps = campaign.read_plan(PLAN, size)
-    named = []
-    for one in steps:
-        for command in one.commands:
-            words = campaign.words(command)
-            assert words[0] == sys.executable and "{" not in command
-            if words[1] == "-m" and words[2] == "omrl" and words[3:5] == ["paper", "run"]:
-                names = words[5 : words.index(next(word for word in words if word.startswith("--")))]
-                assert names and {*names} <= {*experiments()}
-                named += names
-            if words[1] != "-m":
-                assert (PLAN.parents[1] / words[1]).is_file()
-    assert len(named) == len({*named}) >= 2
+    named, tried = [], []
+    for words in (campaign.words(command) for one in steps for command in one.commands):
+        assert not any("{" in word for word in words)
+        match words:
+            case [_, "-m", "omrl", "train", *told]:
+                told[told.index("--data") + 1] = str(tmp_path / "walkers")
+                understood(["train", *told], monkeypatch)
+            case [_, "-m", "omrl", *told]:
+                command = understood(told, monkeypatch)
+                if isinstance(command, Tune):
+                    tried += chosen_rows(command)
+                elif isinstance(command, PaperRun):
+                    named += command.names
+                elif isinstance(command, StudyRun):
+                    assert read_study(PLAN.parents[1] / command.file).experiments
+            case [_, "-m", "pytest", *told]:
+                assert all((PLAN.parents[1] / word).is_file() for word in told if word.endswith(".py"))
+            case [program, script, *_] if program == sys.executable:
+                assert (PLAN.parents[1] / script).is_file()
+            case _:
+                assert words[0] == "cp"
+    assert tried and len(named) == len({*named}) >= 2 and {*named} <= {*experiments()}
     assert {one.needs for one in steps} == {"cpu", "gpu", "gpu alone"}
 
 

@@ -328,6 +328,9 @@ def test_growth_of_q_by_hand():
     assert q_growth(Curve(steps, steps, stopped), [False, True])[:, 0] == pytest.approx([0.0, np.log10(LARGEST / 2.0)])
     no_number = np.where(steps < 300, 2.0, np.nan)[None]
     assert q_growth(Curve(steps, steps, no_number), [False]) == pytest.approx(np.log10(LARGEST / 2.0))
+    never = np.full((1, 100), np.nan)
+    for stopped in (True, False):
+        assert q_growth(Curve(steps, steps, never), [stopped]) == pytest.approx(np.log10(LARGEST))
 
 
 def test_where_no_seed_s_q_was_a_number_at_the_end_the_table_shows_none():

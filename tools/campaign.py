@@ -7,10 +7,13 @@
 
 A step is a list of commands; `after` names the steps whose work it needs, `behind` those that only come first, `needs`
 what it takes: the `gpu` beside others, the `gpu alone`, or the `cpu`. Steps that are ready begin in the order of the
-file, at most `--at-once` of them on the GPU. One that fails takes those with it that need it, no others. A step that
-was finished with the same commands is not done again, unless one that it needs is: after an interruption the same
-command goes on, and so do the commands themselves. What they say is in campaign/SIZE/logs, how long each took in
-campaign/SIZE/steps.json.
+file, at most `--at-once` of them on the GPU; what needs the `gpu alone` has the whole machine. One that fails takes those with it
+that need it, no others. A step that was finished with the same commands is not done again, unless one that it needs is:
+after an interruption the same command goes on, and so do the commands themselves. What they say is in
+campaign/SIZE/logs, how long each took in campaign/SIZE/steps.json.
+
+Steps write into the checkout that they run in, results and presets among it. Where something else brings that up to date
+meanwhile, run a copy of it.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ from omrl.storage.files import write_json
 ROOT = Path(__file__).resolve().parents[1]
 STATE, LOGS, BEGAN, GOING = "steps.json", "logs", "began", "going.json"
 LOOK_SECONDS = 0.2
+# How long a command that was killed may take to let go of the GPU.
+END_SECONDS = 20.0
 # What a campaign changes in the checkout, and how much of it goes into a parcel.
 CHANGED = ("results", "docs/img", "src/omrl/algorithms")
 PARCEL_BYTES = 15 * 2**20
@@ -78,11 +83,26 @@ def words(command: str) -> list[str]:
     return {"omrl": [sys.executable, "-m", "omrl"], "python": [sys.executable]}.get(first, [first]) + rest
 
 
-class Campaign:
-    """Steps on their way; those that are not among them are taken to be there."""
+def followers(steps: Sequence[Step]) -> dict[str, frozenset[str]]:
+    """What needs each step's work, or that of what needs it."""
+    found: dict[str, frozenset[str]] = {}
+    for place in reversed(range(len(steps))):
+        direct = [later.name for later in steps[place + 1 :] if steps[place].name in later.after]
+        found[steps[place].name] = frozenset(direct).union(*(found[name] for name in direct))
+    return found
 
-    def __init__(self, steps: Sequence[Step], folder: Path, at_once: int) -> None:
+
+class Campaign:
+    """Steps on their way; those that are not among them are taken to be there.
+
+    `needing` is what needs each step's work, where these steps are a part of a plan.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], folder: Path, at_once: int, needing: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
         self.steps, self._folder, self._at_once = steps, folder, at_once
+        self._needing = followers(steps) if needing is None else needing
         self._running: dict[str, tuple[subprocess.Popen[bytes], float, int]] = {}
         (folder / LOGS).mkdir(parents=True, exist_ok=True)
         self._lock = (folder / BEGAN).open("a")
@@ -100,6 +120,13 @@ class Campaign:
             # What failed or was cut is tried again, with all that needs it.
             if same and {*step.after} & names <= self.done.keys():
                 self.done[step.name] = earlier
+            else:
+                self._forget(step)
+
+    def _forget(self, step: Step) -> None:
+        """What was made of something that is made again is no longer done, also if this one is cut before it is."""
+        for name in {step.name, *self._needing[step.name]}:
+            self._kept.pop(name, None)
 
     def run(self, seconds: float) -> bool:
         """Until all have ended, or the time is over; whether all were done."""
@@ -124,12 +151,16 @@ class Campaign:
                 continue
             if not {*step.after, *step.behind} & needs.keys() <= self.done.keys():
                 continue
-            on_gpu = [needs[name] for name in self._running if needs[name] != "cpu"]
-            room = 1 if step.needs == "gpu alone" else self._at_once
-            if step.needs == "cpu" or not (kept or "gpu alone" in on_gpu or len(on_gpu) >= room):
+            running = [needs[name] for name in self._running]
+            if step.needs == "gpu alone":
+                free = not running
+                kept = kept or not free
+            elif step.needs == "gpu":
+                free = not kept and len(running) - running.count("cpu") < self._at_once
+            else:
+                free = True
+            if free and "gpu alone" not in running:
                 self._start(step, 0, time.monotonic())
-            elif step.needs == "gpu alone":
-                kept = True
 
     def _start(self, step: Step, command: int, began: float) -> None:
         with (self._folder / LOGS / f"{_slug(step.name)}.log").open("ab") as log:
@@ -180,14 +211,25 @@ class Campaign:
 
 
 def _end_left(going: Path) -> None:
-    """End the commands of a campaign that was killed: they hold the locks of what they write."""
+    """End the commands of a campaign that was killed, and wait until they have: they hold locks of what they write."""
     for pid in json.loads(going.read_text()) if going.is_file() else ():
         command = Path(f"/proc/{pid}/cmdline")
         # Whether it is one: numbers are given again.
         if command.is_file() and os.fsencode(sys.executable) in command.read_bytes():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+            until = time.monotonic() + END_SECONDS
+            while time.monotonic() < until and _lives(pid):
+                time.sleep(LOOK_SECONDS)
     going.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    """Whether it has not ended; one that nobody has asked for its end is over too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _slug(name: str) -> str:
@@ -247,9 +289,9 @@ def main() -> None:
         steps = read_plan(args.plan, args.size)
         if unknown := {*(args.only or ())} - {step.name for step in steps}:
             sys.exit(f"{args.plan} has no step {', '.join(map(repr, sorted(unknown)))}.")
-        steps = [step for step in steps if args.only is None or step.name in args.only]
+        chosen = [step for step in steps if args.only is None or step.name in args.only]
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        sys.exit(0 if Campaign(steps, folder, args.at_once).run(60 * args.minutes) else 1)
+        sys.exit(0 if Campaign(chosen, folder, args.at_once, followers(steps)).run(60 * args.minutes) else 1)
 
 
 if __name__ == "__main__":

@@ -109,14 +109,14 @@ def is_study(folder: Path) -> bool:
 
 
 def finished_in(study: Path) -> list[Path]:
-    """Its experiments of full scale that have results, in the order of their names."""
+    """Its experiments of full scale that have results, in the order of their names; there may be none yet."""
     there = sorted(path.parent for path in study.glob("*/results.json"))
     found = [folder for folder in there if _read(folder / "results.json")["scale"] == "full"]
     for folder in there:
         if folder not in found:
             print(f"{folder} is left out: it is not of full scale.")
     if not found:
-        sys.exit(f"No experiment of full scale in {study} is finished.")
+        print(f"No experiment of full scale in {study} is finished.")
     return found
 
 
@@ -221,6 +221,8 @@ def main() -> None:
     target = RESULTS / sys.argv[1]
     named = [Path(word) for word in sys.argv[2:]]
     folders = [one for folder in named for one in (finished_in(folder) if is_study(folder) else [folder])]
+    if not folders:
+        sys.exit("There is nothing to publish.")
     # All are looked at before the first one is copied.
     found = {folder: finished(folder) for folder in folders if (folder / "results.json").is_file()}
     alone = [folder for folder in folders if folder not in found]

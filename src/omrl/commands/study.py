@@ -35,7 +35,7 @@ class Running:
     scale: Literal["full", "small"] = "full"
     """`small` shows on two cores within minutes that everything runs; its numbers say nothing."""
     seeds: int | None = None
-    """How many learners; 3, at small scale 2."""
+    """How many learners; as many as the experiment says, 5 if it says nothing, and 2 at small scale."""
     device: str = "auto"
     """auto, cpu or cuda."""
     at_once: int = 1

@@ -86,14 +86,16 @@ def q_growth(curve: Curve, stopped: Sequence[bool]) -> Array:
     seed that met a number which is not finite stands still from then on: it counts as one that grew without bounds.
     """
     size = np.abs(curve.values)
-    size = np.where(np.isfinite(size), np.clip(size, 1e-3, LARGEST), LARGEST)
+    known = np.isfinite(size)
+    size = np.where(known, np.clip(size, 1e-3, LARGEST), LARGEST)
     steps, last = curve.steps, curve.steps[-1]
     end = size[:, steps > 0.9 * last].mean(1)
     around = (steps > 0.45 * last) & (steps <= 0.55 * last)
     nearest = np.abs(steps - 0.5 * last).argmin()
     middle = size[:, around].mean(1) if around.any() else size[:, nearest]
     lost = np.array(stopped) | ~np.isfinite(curve.values[:, -1])
-    end, middle = (np.where(lost, bound, own) for bound, own in ((LARGEST, end), (size.min(1), middle)))
+    least = np.where(known.any(1), size.min(1), 1.0)  # of one that never had a number, what rewards are like
+    end, middle = (np.where(lost, bound, own) for bound, own in ((LARGEST, end), (least, middle)))
     growth: Array = np.log10(end / middle)[:, None]
     return growth
 
