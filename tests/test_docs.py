@@ -57,6 +57,7 @@ NOT_RUN = {
     "pip install .             # the core: numpy, torch, safetensors, pydantic, tyro, rich": "sets up a machine",
     "make wheelhouse PYTHON=3.12": "sets up a machine",
     "python3 -m pip install --no-index --no-deps wheelhouse/*.whl": "sets up a machine",
+    "mkdir /tmp/modules && tar -xJf modules.tar.xz -C /tmp/modules": "sets up a machine",
     "python benchmarks/behaviour_data.py data/*": "needs all six datasets",
     "python benchmarks/own_logs/table.py --json results/own-logs/own-logs.json": "takes minutes",
     'FULL="--actor-hidden 1024 1024 --critic-hidden 1024 1024 --batch-size 1024 --learning-rate '
