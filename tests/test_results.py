@@ -186,7 +186,7 @@ def shown(value):
     return f"{value:.2f}" if abs(value) < 20 else f"{value:.0f}"
 
 
-def test_what_is_said_in_one_minute_is_what_was_found():
+def test_what_is_said_before_the_claims_is_what_was_found():
     found, ahead = {}, {}
     for results in (one for one in PUBLISHED if one["experiment"].startswith("comparison-")):
         family = results["rows"][0]["family"]
@@ -209,7 +209,7 @@ def test_what_is_said_in_one_minute_is_what_was_found():
     ways = [" and ".join(of(family, *paper)) for family in (points, vel, both)]
     page = (RESULTS.parent / "docs" / "results.md").read_text()
     assert_says(
-        page.split("\n## ")[0],
+        page.split("\n## The paper's claims")[0],
         f"{ways[0]}; the data {expert[points]}",
         f"{ways[1]}; the data {expert[vel]}",
         f"half-cheetah-fwd-back ({ways[2]})",
@@ -249,7 +249,7 @@ def test_what_is_said_in_one_minute_is_what_was_found():
         ("half-cheetah-fwd-back", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
     ],
 )
-def test_what_is_said_in_one_minute_and_is_no_claim_has_the_verdict_that_it_says(family, better, worse, verdict):
+def test_what_is_said_before_the_claims_and_is_none_has_the_verdict_that_it_says(family, better, worse, verdict):
     (results,) = (one for one in PUBLISHED if one["experiment"] == f"comparison-{family}")
     (found,) = judge([Claim("as the page says", "return", (better,), (worse,), "ours")], scored(results))
     assert found["verdict"] == verdict
