@@ -324,7 +324,7 @@ def test_an_ablation_is_its_pictures_and_then_its_tables(tmp_path):
         "**Embeddings of the training tasks**\n\n| row | ESR |\n| --- | ---: |\n| A | 0.5 |\n\n"
         "**Every comparison**\n\n| A |\n| --- |\n| B |\n"
     )
-    assert paper.ablation("breadth", PAPER) == "Not run yet.\n"
+    assert paper.ablation("expert-data", PAPER) == "Not run yet.\n"
     for experiment in paper.experiments().values():
         assert set(experiment.figures) - set(NOT_SHOWN) <= set(paper.FIGURES)
         assert {*experiment.tables, "claims"} <= set(paper.TABLES)
@@ -360,6 +360,19 @@ def test_trials_are_shown_as_ranges_with_the_best_one():
             *(ANT, "MBML", "2 x 1", "8,000", "kl weight 0.1 to 0.1, step size 0.0003 to 0.001"),
             *("kl weight 0.1, step size 0.001 (all alike)", "0", "-"),
         ],
+    ]
+
+
+def test_trials_of_step_sizes_are_a_line_for_each_row():
+    figures = [
+        {"row": "FOCAL", "trial": {"actor_lr": lr, "critic_lr": lr}, "return": value}
+        for lr, value in ((1e-3, 1.0), (2e-3, 2.0), (4e-3, 1.5))
+    ]
+    figures += [{"row": "MBML", "trial": {"lr": 1e-3}, "return": 3.0}]
+    assert cells(paper.step_sizes(figures)) == [
+        ["row", "step size 0.001", "step size 0.002", "step size 0.004"],
+        ["FOCAL", "1.00", "2.00", "1.50"],
+        ["MBML", "3.00", "-", "-"],
     ]
 
 

@@ -51,6 +51,7 @@ NOT_RUN = {
     "make torture            # a seed of its own": "takes half an hour",
     "python benchmarks/soak.py --json results/reliability/soak.json": "takes minutes",
     "python benchmarks/started.py --against ff6b6bf --json results/reliability/started.json": "takes minutes",
+    "omrl collect sparse-point-robot --from-policies --out data/sparse-point-robot": "takes an hour",
     "make quickstart": "sets up a machine",
     "make quickstart    # sets everything up in .venv, then goes through the whole flow once": "sets up a machine",
     "pip install '.[plot]'  # or a wheel of it, without a clone": "sets up a machine",

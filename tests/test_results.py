@@ -288,6 +288,21 @@ def test_presets_of_comparisons_are_the_best_trials():
         assert {name: found[name] for name in values} == values, (algorithm, preset, family)
 
 
+def test_no_other_step_size_of_small_runs_was_better_by_more_than_the_page_says():
+    page = (RESULTS.parent / "docs" / "ablations.md").read_text()
+    (said,) = re.findall(r"none was better\s+by more than (0\.\d\d):", page)
+    returns = {}
+    for one in json.loads((RESULTS / "tuning" / "quick" / "sparse-point-robot.json").read_text()):
+        (rate,) = set(one["trial"].values())
+        returns.setdefault(one["algorithm"], {})[rate] = one["return"]
+    gains = [max(own.values()) - own[2e-3] for own in returns.values()]
+    assert len(gains) == 4 and f"{max(gains):.2f}" == said
+    for algorithm in returns:
+        values = read_preset(algorithm, "quick", "sparse-point-robot")
+        # How far embeddings of different tasks are apart has a step size of its own.
+        assert {value for name, value in values.items() if name.endswith("lr") and name != "dml_lr"} == {2e-3}
+
+
 def test_a_choice_is_put_into_its_section_alone():
     text = "[a.x]\nalpha = 1.0\nbeta = 2.0\n\n# why\n[a.y]\nalpha = 3.0\n"
     assert with_values(text, "a.x", {"alpha": 0.5, "lr": 1e-05}) == text.replace(

@@ -65,6 +65,7 @@ TABLES: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "paper-curves": (paper.curves, "paper"),
     **{name: (partial(paper.ablation, name), "paper") for name in paper.ablations()},
     "tuning": (paper.tuning, "tuning"),
+    "tuning-quick": (paper.step_sizes, "tuning/quick"),
     "aa": (paper.told_apart, "aa"),
     "own-logs": (own_logs.cells, "own-logs/own-logs.json"),
     "own-logs-summary": (own_logs.summary, "own-logs/own-logs.json"),

@@ -184,6 +184,17 @@ def tuning(figures: Any) -> str:
     return table(headings, rows, words=("row", "tried", "best"))
 
 
+def step_sizes(figures: Any) -> str:
+    """The returns of trials of step sizes alone, one line for a row."""
+    returns = {(one["row"], tried(one["trial"])["step size"]): one["return"] for one in figures}
+    rates = sorted({rate for _, rate in returns})
+    rows = [
+        [label, *(number(returns.get((label, rate)), 2) for rate in rates)]
+        for label in dict.fromkeys(label for label, _ in returns)
+    ]
+    return table(("row", *(f"step size {rate:g}" for rate in rates)), rows)
+
+
 def told_apart(runs: Any) -> str:
     """How often seeds of one configuration are told apart (tools/aa_rate.py)."""
     rows = [
