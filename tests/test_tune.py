@@ -20,7 +20,7 @@ from omrl.data import MetaDataset
 from omrl.errors import OmrlError
 from omrl.evaluation.given_context import given_context
 from omrl.families import FAMILIES
-from omrl.learning import starting, training
+from omrl.learning import devices, starting, training
 from omrl.runs.run import Run
 from omrl.tuning import trying
 from omrl.tuning.command import run as tune
@@ -111,6 +111,36 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tm
         assert any(
             not torch.allclose(other.population.params[name][i], varied.population.params[name][i]) for name in moved
         )
+
+
+def test_trials_are_compiled_on_a_cpu_where_a_run_would_be_and_learn_what_eager_ones_do(winds, monkeypatch):
+    row, modes = replace(ROWS["FOCAL"], changes={**SIZES["focal"], **SMALL}), []
+
+    def populated(*args, populate=trying.populate_trials, **options):
+        modes.append(options["mode"])
+        return populate(*args, **options)
+
+    monkeypatch.setattr(trying, "populate_trials", populated)
+    monkeypatch.setattr(trying, "starting_point", lambda args: with_level(starting.starting_point(args)))
+    found = {}
+    for worth in (100, 4):
+        monkeypatch.setattr(devices, "UPDATES_WORTH_COMPILING", worth)
+        found[worth] = trying.try_out(
+            Tune(Path(COMPARISONS), winds, Path(), steps=4, episodes=1, device="cpu"),
+            row,
+            row.trials[::5],
+            1,
+            trying.Shared(),
+        )
+    assert modes == ["eager", "compiled"]
+    eager, compiled = ([one["return"] for one in tried] for tried in found.values())
+    assert compiled == pytest.approx(eager, rel=1e-4) and len(set(eager)) == 2
+
+
+def with_level(found):
+    """Made-up logs have one level, which is no preset's."""
+    train, config = found
+    return replace(train, level="mixed"), config
 
 
 def test_trials_are_judged_by_copies_that_act_on_the_cpu_as_they_do(winds, tmp_path):
@@ -310,8 +340,8 @@ def test_trials_of_mbml_share_their_first_stage(winds, monkeypatch):
     steps = {"teacher_steps": 2, "reward_steps": 2, "next_obs_steps": 2, "members": 2}
 
     def small(args, start=starting.starting_point):
-        train, config = start(args)
-        return replace(train, level="mixed"), replace(config, **sizes, **first, **steps, **SMALL)
+        train, config = with_level(start(args))
+        return train, replace(config, **sizes, **first, **steps, **SMALL)
 
     learnt = []
 
