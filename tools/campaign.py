@@ -7,13 +7,13 @@
 
 A step is a list of commands; `after` names the steps whose work it needs, `behind` those that only come first, `needs`
 what it takes: the `gpu` beside others, the `gpu alone`, or the `cpu`. Steps that are ready begin in the order of the
-file, at most `--at-once` of them on the GPU; what needs the `gpu alone` has the whole machine. One that fails takes those with it
-that need it, no others. A step that was finished with the same commands is not done again, unless one that it needs is:
-after an interruption the same command goes on, and so do the commands themselves. What they say is in
+file, at most `--at-once` of them on the GPU; what needs the `gpu alone` has the whole machine. One that fails takes
+those with it that need it, no others. A step that was finished with the same commands is not done again, unless one
+that it needs is: after an interruption the same command goes on, and so do the commands themselves. What they say is in
 campaign/SIZE/logs, how long each took in campaign/SIZE/steps.json.
 
-Steps write into the checkout that they run in, results and presets among it. Where something else brings that up to date
-meanwhile, run a copy of it.
+Steps write into the checkout that they run in, results and presets among it. Where something else brings that up to
+date meanwhile, run a copy of it.
 """
 
 from __future__ import annotations
