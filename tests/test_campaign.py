@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import campaign
+import publish
 import pytest
 
 import omrl
@@ -39,6 +40,11 @@ def note(folder, name, seconds=0.0, code=0):
 
 def step(folder, name, after=(), behind=(), needs="gpu", **how):
     return campaign.Step(name, (note(folder, name, **how),), tuple(after), tuple(behind), needs)
+
+
+def overlaps(lines):
+    """How many were at work at most."""
+    return max(sum({"begins": 1, "ends": -1}[line.split()[-1]] for line in lines[:at]) for at in range(1 + len(lines)))
 
 
 def said(folder):
@@ -90,7 +96,8 @@ def test_what_was_made_of_what_is_made_again_is_not_done_whenever_the_campaign_i
     # The data is made again, by itself, and nothing after it.
     again = campaign.Campaign(changed[:1], tmp_path / "campaign", 1, campaign.followers(changed))
     assert again.run(60.0)
-    assert campaign.Campaign(changed, tmp_path / "campaign", 1).done.keys() == {"data", "other"}
+    known = campaign.Campaign(changed, tmp_path / "campaign", 1).progress
+    assert {name for name, one in known.items() if one.done} == {"data", "other"}
 
 
 def test_a_folder_has_one_campaign_at_a_time(tmp_path):
@@ -124,6 +131,51 @@ def test_the_gpu_has_so_many_at_once_or_one_alone_and_the_cpu_all(tmp_path):
     assert not {*lines[lines.index("alone begins") + 1 : lines.index("alone ends")]}
 
 
+def test_so_many_share_the_gpu_and_others_the_cores(tmp_path):
+    steps = [step(tmp_path, f"gpu {i}", seconds=1.0) for i in range(3)]
+    assert run(tmp_path, steps, at_once=2)
+    assert overlaps(said(tmp_path)) == 2
+    (tmp_path / "said").unlink()
+    mixed = [step(tmp_path, f"cpu {i}", needs="cpu", seconds=2.0) for i in range(3)]
+    assert run(tmp_path, [*mixed, step(tmp_path, "gpu", seconds=2.0)], at_once=1)
+    assert overlaps(said(tmp_path)) == 4
+
+
+def test_commands_of_a_step_follow_one_another_and_one_that_was_finished_is_not_done_again(tmp_path):
+    go = tmp_path / "go"
+    waits = f"import pathlib, time\nprint('waits', file=open({str(tmp_path / 'said')!r}, 'a'), flush=True)"
+    waits += f"\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)"
+    short = [note(tmp_path, "one"), note(tmp_path, "two", 1.0)]
+    commands = [*short, f"python -c {shlex.quote(waits)}", note(tmp_path, "four")]
+    slow = campaign.Step("step", tuple(commands), (), (), "cpu")
+    assert not run(tmp_path, [slow], seconds=5.0)
+    told = campaign.read_progress(tmp_path / "campaign")["step"]
+    assert told.finished == 2 and 4.0 < told.seconds < 20.0
+    assert said(tmp_path) == ["one begins", "one ends", "two begins", "two ends", "waits"]
+    go.touch()
+    assert run(tmp_path, [slow])
+    assert said(tmp_path)[5:] == ["waits", "four begins", "four ends"]
+    assert campaign.read_progress(tmp_path / "campaign")["step"].seconds > told.seconds
+
+
+def test_a_program_that_is_not_there_fails_its_step_and_no_other(tmp_path, capsys):
+    steps = [step(tmp_path, "long", seconds=0.5), campaign.Step("none", ("nosuchprogram x",), (), (), "cpu")]
+    assert not run(tmp_path, steps)
+    assert "long ends" in said(tmp_path)
+    assert "none: failed after 0 s, `nosuchprogram x` could not be started: No such file" in capsys.readouterr().out
+
+
+def test_what_is_cut_has_ended_with_all_that_it_began(tmp_path):
+    # It ends at once when it is told to, the process that it began takes a second, and then notes that it ends.
+    began, ended = tmp_path / "began", tmp_path / "ended"
+    child = f"import signal, time; end = lambda *_: (time.sleep(1), open({str(ended)!r}, 'w'), exit()); "
+    child += f"signal.signal(15, end); open({str(began)!r}, 'w'); time.sleep(60)"
+    parent = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
+    cut = campaign.Step("cut", (f"python -c {shlex.quote(parent)}",), (), (), "cpu")
+    assert not run(tmp_path, [cut], seconds=3.0)
+    assert began.is_file() and ended.is_file()
+
+
 def test_what_is_not_done_in_time_is_cut_and_goes_on_the_next_time(tmp_path, capsys):
     steps = [step(tmp_path, "short"), step(tmp_path, "long", seconds=30.0)]
     began = time.monotonic()
@@ -131,7 +183,7 @@ def test_what_is_not_done_in_time_is_cut_and_goes_on_the_next_time(tmp_path, cap
     assert "long: cut" in capsys.readouterr().out
     campaign.show(tmp_path / "campaign")
     told = capsys.readouterr().out
-    assert "done   short" in told and "going  long" in told
+    assert "done   short" in told and "going  long" in told and "$ python" in told
     assert run(tmp_path, [steps[0], step(tmp_path, "long")])
     assert said(tmp_path).count("short begins") == 1 and said(tmp_path).count("long begins") == 2
 
@@ -164,19 +216,29 @@ def test_commands_of_a_campaign_that_was_killed_are_ended(tmp_path):
 
 def test_what_changed_since_it_began_is_packed(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    monkeypatch.setattr(publish, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(campaign, "PARCEL_BYTES", 3_000)
-    results = tmp_path / "results" / "paper"
-    results.mkdir(parents=True)
-    for name in ("old", *"abc"):
-        (results / f"{name}.json").write_bytes(os.urandom(1_000))
-    os.utime(results / "old.json", (1.0, 1.0))
+    made = ["results/paper/a.json", "results/paper/b.json", "docs/img/paper/c.png", "src/omrl/algorithms/d.toml"]
+    for name in ("results/paper/old.json", "docs/page.md", "src/omrl/algorithms/__pycache__/e.pyc", *made):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(os.urandom(1_000))
+    os.utime(tmp_path / "results/paper/old.json", (1.0, 1.0))
     parcels = campaign.pack(tmp_path / "parcels", since=100.0)
     found = []
     for parcel in parcels:
         with tarfile.open(parcel) as opened:
             assert sum(member.size for member in opened.getmembers()) < 3_000
             found += opened.getnames()
-    assert len(parcels) > 1 and sorted(found) == [f"results/paper/{name}.json" for name in "abc"]
+    assert len(parcels) > 1 and sorted(found) == sorted(made)
+    # A smaller one leaves nothing of it.
+    assert not campaign.pack(tmp_path / "parcels", since=time.time() + 1_000)
+    assert not [*(tmp_path / "parcels").iterdir()]
+
+
+def test_nothing_is_packed_of_a_campaign_that_has_not_begun(tmp_path):
+    command = [sys.executable, campaign.__file__, "--folder", str(tmp_path / "none"), "pack", str(tmp_path / "parcels")]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 1 and found.stderr == f"No campaign has begun in {tmp_path / 'none' / 'full'}.\n"
 
 
 def understood(words, monkeypatch):
@@ -218,7 +280,7 @@ def test_every_command_of_the_published_plan_is_one_that_omrl_takes(size, tmp_pa
             case [program, script, *_] if program == sys.executable:
                 assert (PLAN.parents[1] / script).is_file()
             case _:
-                assert words[0] == "cp"
+                assert words[0] in ("cp", "true")
     assert tried and len(named) == len({*named}) >= 2 and {*named} <= {*experiments()}
     assert {one.needs for one in steps} == {"cpu", "gpu", "gpu alone"}
 

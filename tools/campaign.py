@@ -8,9 +8,10 @@
 A step is a list of commands; `after` names the steps whose work it needs, `behind` those that only come first, `needs`
 what it takes: the `gpu` beside others, the `gpu alone`, or the `cpu`. Steps that are ready begin in the order of the
 file, at most `--at-once` of them on the GPU; what needs the `gpu alone` has the whole machine. One that fails takes
-those with it that need it, no others. A step that was finished with the same commands is not done again, unless one
-that it needs is: after an interruption the same command goes on, and so do the commands themselves. What they say is in
-campaign/SIZE/logs, how long each took in campaign/SIZE/steps.json.
+those with it that need it, no others. A step goes on behind the last of its commands that was finished, and what was
+done is not done again, unless one that it needs is: after an interruption the same command goes on, and so do the
+commands themselves. What they say is in campaign/SIZE/logs, how far each step is and how long it took in
+campaign/SIZE/steps.json. On another machine, which has nothing of what was made, name what is left with `--only`.
 
 Steps write into the checkout that they run in, results and presets among it. Where something else brings that up to
 date meanwhile, run a copy of it.
@@ -32,16 +33,18 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from publish import alone
 
 from omrl.storage.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE, LOGS, BEGAN, GOING = "steps.json", "logs", "began", "going.json"
 LOOK_SECONDS = 0.2
-# How long a command that was killed may take to let go of the GPU.
+# How long a command that was told to end may take to let go of the GPU.
 END_SECONDS = 20.0
 # What a campaign changes in the checkout, and how much of it goes into a parcel.
 CHANGED = ("results", "docs/img", "src/omrl/algorithms")
@@ -92,6 +95,26 @@ def followers(steps: Sequence[Step]) -> dict[str, frozenset[str]]:
     return found
 
 
+@dataclass
+class Progress:
+    """How far a step is; `seconds` are those that its commands took, also what was cut of them."""
+
+    commands: list[str]
+    finished: int = 0
+    seconds: float = 0.0
+    failed: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.finished == len(self.commands)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be done in this campaign."""
+        return self.done or bool(self.failed)
+
+
 class Campaign:
     """Steps on their way; those that are not among them are taken to be there.
 
@@ -103,7 +126,7 @@ class Campaign:
     ) -> None:
         self.steps, self._folder, self._at_once = steps, folder, at_once
         self._needing = followers(steps) if needing is None else needing
-        self._running: dict[str, tuple[subprocess.Popen[bytes], float, int]] = {}
+        self._running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
         (folder / LOGS).mkdir(parents=True, exist_ok=True)
         self._lock = (folder / BEGAN).open("a")
         try:
@@ -111,45 +134,42 @@ class Campaign:
         except OSError:
             sys.exit(f"Another campaign is at work in {folder}.")
         _end_left(folder / GOING)
-        self._kept: dict[str, Any] = json.loads(state.read_text()) if (state := folder / STATE).is_file() else {}
-        self.done: dict[str, Any] = {}
+        self.progress = read_progress(folder)
         names = {step.name for step in steps}
         for step in steps:
-            earlier = self._kept.get(step.name, {})
-            same = earlier.get("ended") == "done" and earlier["commands"] == list(step.commands)
-            # What failed or was cut is tried again, with all that needs it.
-            if same and {*step.after} & names <= self.done.keys():
-                self.done[step.name] = earlier
-            else:
-                self._forget(step)
-
-    def _forget(self, step: Step) -> None:
-        """What was made of something that is made again is no longer done, also if this one is cut before it is."""
-        for name in {step.name, *self._needing[step.name]}:
-            self._kept.pop(name, None)
+            found = self.progress.get(step.name)
+            needed = [self.progress[name] for name in step.after if name in names]
+            if found and found.commands == list(step.commands) and all(one.done for one in needed):
+                found.failed = ""  # what failed is tried again
+                continue
+            # What was made of something that is made again is no longer done, also if this one is cut before it is.
+            for name in self._needing[step.name]:
+                self.progress.pop(name, None)
+            self.progress[step.name] = Progress(list(step.commands))
 
     def run(self, seconds: float) -> bool:
         """Until all have ended, or the time is over; whether all were done."""
         until = time.monotonic() + seconds
+        mine = [self.progress[step.name] for step in self.steps]
         try:
-            while len(self.done) < len(self.steps) and time.monotonic() < until:
+            while not all(one.ended for one in mine) and time.monotonic() < until:
                 self._look()
                 self._begin()
                 time.sleep(LOOK_SECONDS)
         finally:
             self._stop()
-        return all(one["ended"] == "done" for one in self.done.values()) and len(self.done) == len(self.steps)
+        return all(one.done for one in mine)
 
     def _begin(self) -> None:
         needs = {step.name: step.needs for step in self.steps}
         kept = False  # for a step that wants the GPU alone: others that stand behind it would keep it from it
         for step in self.steps:
-            if step.name in self.done or step.name in self._running:
+            if self.progress[step.name].ended or step.name in self._running:
                 continue
-            if any(self.done.get(name, {}).get("ended") == "failed" for name in step.after):
-                self._end(step, "failed", 0.0, "a step failed that it needs")
+            if any(self.progress[name].failed for name in step.after if name in needs):
+                self._fail(step, "a step failed that it needs")
                 continue
-            if not {*step.after, *step.behind} & needs.keys() <= self.done.keys():
+            if not all(self.progress[name].ended for name in (*step.after, *step.behind) if name in needs):
                 continue
             running = [needs[name] for name in self._running]
             if step.needs == "gpu alone":
@@ -160,76 +180,106 @@ class Campaign:
             else:
                 free = True
             if free and "gpu alone" not in running:
-                self._start(step, 0, time.monotonic())
+                self._start(step)
 
-    def _start(self, step: Step, command: int, began: float) -> None:
+    def _start(self, step: Step) -> None:
+        command = step.commands[self.progress[step.name].finished]
         with (self._folder / LOGS / f"{_slug(step.name)}.log").open("ab") as log:
-            log.write(f"$ {step.commands[command]}\n".encode())
+            log.write(f"$ {command}\n".encode())
             log.flush()
-            process = subprocess.Popen(
-                words(step.commands[command]),
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._running[step.name] = process, began, command
-        write_json(self._folder / GOING, [running.pid for running, _, _ in self._running.values()])
+            try:
+                process = subprocess.Popen(
+                    words(command),
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._fail(step, f"`{command}` could not be started: {error.strerror}")
+                return
+        self._running[step.name] = process, time.monotonic()
+        write_json(self._folder / GOING, [running.pid for running, _ in self._running.values()])
 
     def _look(self) -> None:
         for step in self.steps:
-            if step.name not in self._running:
+            if step.name not in self._running or (code := self._running[step.name][0].poll()) is None:
                 continue
-            process, began, command = self._running[step.name]
-            if process.poll() is None:
+            one = self._told_time(step.name)
+            if code:
+                self._fail(step, f"`{step.commands[one.finished]}` ended with {code}")
                 continue
-            del self._running[step.name]
-            if process.returncode:
-                failed = f"`{step.commands[command]}` ended with {process.returncode}"
-                self._end(step, "failed", time.monotonic() - began, failed)
-            elif command + 1 < len(step.commands):
-                self._start(step, command + 1, began)
+            one.finished += 1
+            self._write()
+            if one.done:
+                print(f"{step.name}: done after {one.seconds:.0f} s", flush=True)
             else:
-                self._end(step, "done", time.monotonic() - began)
+                self._start(step)
 
-    def _end(self, step: Step, ended: str, seconds: float, why: str = "") -> None:
-        self.done[step.name] = {"commands": list(step.commands), "ended": ended, "seconds": seconds, "why": why}
-        write_json(self._folder / STATE, {**self._kept, **self.done})
-        print(f"{step.name}: {ended} after {seconds:.0f} s{f', {why}' if why else ''}", flush=True)
+    def _told_time(self, name: str) -> Progress:
+        """A step of which nothing runs any more, with the time that its command took."""
+        one = self.progress[name]
+        one.seconds += time.monotonic() - self._running.pop(name)[1]
+        return one
+
+    def _fail(self, step: Step, why: str) -> None:
+        self.progress[step.name].failed = why
+        self._write()
+        print(f"{step.name}: failed after {self.progress[step.name].seconds:.0f} s, {why}", flush=True)
+
+    def _write(self) -> None:
+        write_json(self._folder / STATE, {name: asdict(one) for name, one in self.progress.items()})
 
     def _stop(self) -> None:
         """End what still runs: it goes on from its last save."""
-        for process, _, _ in self._running.values():
+        for process, _ in self._running.values():
             os.killpg(process.pid, signal.SIGTERM)
-        for name, (process, began, _) in self._running.items():
+        for name, (process, _) in list(self._running.items()):
             process.wait()
-            print(f"{name}: cut after {time.monotonic() - began:.0f} s", flush=True)
-        self._running.clear()
+            _wait_for_end(process.pid)
+            print(f"{name}: cut after {self._told_time(name).seconds:.0f} s", flush=True)
+        self._write()
         (self._folder / GOING).unlink(missing_ok=True)
         self._lock.close()
 
 
+def read_progress(folder: Path) -> dict[str, Progress]:
+    """How far the steps are of the campaign that has this folder."""
+    state = folder / STATE
+    return {name: Progress(**one) for name, one in json.loads(state.read_text()).items()} if state.is_file() else {}
+
+
 def _end_left(going: Path) -> None:
     """End the commands of a campaign that was killed, and wait until they have: they hold locks of what they write."""
-    for pid in json.loads(going.read_text()) if going.is_file() else ():
-        command = Path(f"/proc/{pid}/cmdline")
-        # Whether it is one: numbers are given again.
-        if command.is_file() and os.fsencode(sys.executable) in command.read_bytes():
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            until = time.monotonic() + END_SECONDS
-            while time.monotonic() < until and _lives(pid):
-                time.sleep(LOOK_SECONDS)
+    for group in json.loads(going.read_text()) if going.is_file() else ():
+        with suppress(OSError):  # they have ended meanwhile
+            # Whether they are its: numbers are given again.
+            if any(os.fsencode(sys.executable) in (one / "cmdline").read_bytes() for one in _members(group)):
+                os.killpg(group, signal.SIGKILL)
+        _wait_for_end(group)
     going.unlink(missing_ok=True)
 
 
-def _lives(pid: int) -> bool:
-    """Whether it has not ended; one that nobody has asked for its end is over too."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def _wait_for_end(group: int) -> None:
+    """Until all processes of a command have ended, which are killed where they do not."""
+    until = time.monotonic() + END_SECONDS
+    while _members(group):
+        if time.monotonic() > until:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        time.sleep(LOOK_SECONDS)
+
+
+def _members(group: int) -> list[Path]:
+    """The folders in /proc of a group's processes, but for those that have ended and that nobody has asked for it."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group and state != "Z":
+                found.append(stat.parent)
+    return found
 
 
 def _slug(name: str) -> str:
@@ -237,30 +287,35 @@ def _slug(name: str) -> str:
 
 
 def show(folder: Path) -> None:
-    """A line for each step that has ended, and the last line of every log that has none."""
-    ended: Mapping[str, Any] = json.loads(state.read_text()) if (state := folder / STATE).is_file() else {}
-    for name, one in ended.items():
-        print(f"{one['seconds']:6.0f} s  {one['ended']:7}{name}  {one['why']}")
-    finished = {_slug(name) for name in ended}
-    for log in sorted((folder / LOGS).glob("*.log")):
-        if log.stem not in finished:
-            lines = log.read_text(errors="replace").splitlines()
-            print(f"          going  {log.stem}: {lines[-1][:150] if lines else ''}")
+    """A line for each step, with the last line of the log of what has not ended."""
+    for name, one in read_progress(folder).items():
+        log = folder / LOGS / f"{_slug(name)}.log"
+        lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+        state, text = "done" if one.done else "failed" if one.failed else "going" if lines else "", one.failed
+        if state == "going":
+            text = lines[-1][:150]
+        print(f"{one.seconds:6.0f} s  {state:7}{name}  {text}".rstrip())
 
 
 def pack(folder: Path, since: float) -> list[Path]:
-    """What changed in the checkout since then, in parcels that unpack over another checkout."""
+    """What changed in the checkout since then, in parcels that unpack over another checkout, in place of older ones.
+
+    What was removed is not in them: `python tools/publish.py paper` does the same where they are unpacked.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    changed = [path for name in CHANGED for path in sorted((ROOT / name).rglob("[!.]*")) if path.is_file()]
-    changed = [path for path in changed if path.stat().st_mtime >= since and "__pycache__" not in path.parts]
-    parcels: list[Path] = []
-    while changed:
-        parcels.append(folder / f"parcel-{len(parcels)}.tar.xz")
-        with tarfile.open(parcels[-1], "w:xz", preset=1) as parcel:
-            size = 0
-            while changed and (not size or size + changed[0].stat().st_size < PARCEL_BYTES):
-                size += changed[0].stat().st_size
-                parcel.add(changed[0], changed.pop(0).relative_to(ROOT))
+    for old in folder.glob("parcel-*.tar.xz"):
+        old.unlink()
+    with alone():
+        changed = [path for name in CHANGED for path in sorted((ROOT / name).rglob("[!.]*")) if path.is_file()]
+        changed = [path for path in changed if path.stat().st_mtime >= since and "__pycache__" not in path.parts]
+        parcels: list[Path] = []
+        while changed:
+            parcels.append(folder / f"parcel-{len(parcels)}.tar.xz")
+            with tarfile.open(parcels[-1], "w:xz", preset=1) as parcel:
+                size = 0
+                while changed and (not size or size + changed[0].stat().st_size < PARCEL_BYTES):
+                    size += changed[0].stat().st_size
+                    parcel.add(changed[0], changed.pop(0).relative_to(ROOT))
     return parcels
 
 
@@ -283,6 +338,8 @@ def main() -> None:
     if args.action == "show":
         show(folder)
     elif args.action == "pack":
+        if not (folder / BEGAN).is_file():
+            sys.exit(f"No campaign has begun in {folder}.")
         for parcel in pack(args.target, (folder / BEGAN).stat().st_mtime):
             print(parcel)
     else:

@@ -3,6 +3,7 @@
     python tools/publish.py paper paper/comparison-sparse-point-robot paper/power-law
     python tools/publish.py paper paper        whatever is finished there
     python tools/publish.py focal runs/half-cheetah-vel-measured
+    python tools/publish.py paper              removes what no published experiment has any more, and draws the overview
 
 The first word is a folder in results/; the others are experiments of a study, as `omrl study run` or `omrl paper run`
 left them, or runs that `omrl evaluate` has tested. Neither checkpoints nor data are needed here.
@@ -17,10 +18,13 @@ pages up to date.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -216,10 +220,31 @@ def copy(source: Path, target: Path, kept: Sequence[str]) -> None:
 
 def main() -> None:
     """Publish the named folders beside those that are there."""
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 2:
         sys.exit("Say where in results/ it goes, and what: python tools/publish.py NAME FOLDER...")
-    target = RESULTS / sys.argv[1]
-    named = [Path(word) for word in sys.argv[2:]]
+    with alone():
+        publish(RESULTS / sys.argv[1], [Path(word) for word in sys.argv[2:]])
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until nobody else publishes, or packs what is published."""
+    RESULTS.mkdir(exist_ok=True)
+    held = os.open(RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def publish(target: Path, named: Sequence[Path]) -> None:
+    """Publish these folders there; without any, bring what is there in order."""
+    if not named and not any(target.glob("*/results.json")):
+        sys.exit(f"{target.name} has no experiments: there is nothing to bring in order.")
+    if not named:
+        tidy(target)
+        return
     folders = [one for folder in named for one in (finished_in(folder) if is_study(folder) else [folder])]
     if not folders:
         sys.exit("There is nothing to publish.")
@@ -233,8 +258,8 @@ def main() -> None:
     for run in alone:
         keep_run(run, target / run.name)
     if found:
-        named = {results["experiment"] for results in found.values()}
-        others = [one for one in published(target) if one["experiment"] not in named]
+        new = {results["experiment"] for results in found.values()}
+        others = [one for one in published(target) if one["experiment"] not in new]
         names = kept_as(list(found.values()), others)
         for folder, results in found.items():
             keep(folder, target, results, names)
