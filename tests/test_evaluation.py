@@ -16,12 +16,13 @@ from omrl.commands.evaluate import Evaluate
 from omrl.data import MetaDataset
 from omrl.data.manifest import Reference
 from omrl.errors import OmrlError
-from omrl.evaluation import command
+from omrl.evaluation import command, given_context
 from omrl.evaluation.logged import halves, identification, logged, noise_floor
 from omrl.evaluation.summaries import context_words, summary
 from omrl.evaluation.testing import evaluate
 from omrl.families import FAMILIES
 from omrl.runs.model import Model
+from omrl.runs.records import read_scores
 from omrl.runs.run import Run
 
 SMALL = {
@@ -281,6 +282,25 @@ def test_other_options_do_not_replace_the_standard_scores(run_of_points):
     assert (run_of_points / "scores.csv").read_bytes() == before
     assert evaluate(run_of_points, context_level="mixed") == standard  # the level of training
     assert {row["split"] for row in read(run_of_points / "scores-split-train.csv")} == {"train"}
+
+
+def test_returns_in_other_units_stand_beside_them(run_of_points, monkeypatch):
+    def in_pairs(rewards):
+        return rewards * rewards
+
+    known = given_context.get_family
+    monkeypatch.setattr(
+        given_context, "get_family", lambda name: replace(known(name), units={"return_in_pairs": in_pairs})
+    )
+    found = evaluate(run_of_points, seed=3)
+    scores = read_scores(run_of_points / "scores-seed-3.csv")
+    other = scores.units["return_in_pairs"]
+    assert list(scores.units) == ["return_in_pairs"] and other.shape == scores.returns.shape
+    # Rewards are minus a distance: never above zero, and their squares never below; squares sum to at least this.
+    assert (scores.returns < 0).all()
+    assert (other >= scores.returns**2 / known("point-robot-wind").horizon - 1e-6).all()
+    assert found["return_in_pairs"]["value"] == pytest.approx(other.mean(), rel=1e-5)
+    assert "return_in_pairs" not in evaluate(run_of_points, seed=3, protocol="logged")
 
 
 def test_a_run_that_is_not_finished_is_said_to_be_so(run_of_points, tmp_path, capsys):

@@ -103,6 +103,14 @@ def test_rows_of_the_comparisons_look_the_same_in_every_figure():
     assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]
 
 
+def test_points_in_space_are_at_the_numbers_that_vary_most():
+    z = np.zeros((2, 5, 6))
+    for number, size in ((1, 3.0), (3, 1.0), (4, 2.0), (5, 0.1)):
+        z[..., number] = size * np.random.default_rng(number).normal(size=(2, 5))
+    assert (drawing._widest(z) == z.reshape(10, 6)[:, [1, 3, 4]].T).all()
+    assert (drawing._widest(z[..., 1:3]) == np.stack([z[..., 1].ravel(), *np.zeros((2, 10))])).all()
+
+
 def test_the_figure_of_breadths_has_every_row_at_every_breadth(monkeypatch):
     experiment = experiments()["breadth"]
     axes = drawn(monkeypatch, experiment)["breadth"].axes[0]

@@ -8,6 +8,8 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,10 @@ from omrl.algorithms import about
 from omrl.commands.study import PaperRun
 from omrl.errors import OmrlError
 from omrl.learning import training
+from omrl.reporting.tables import NONE
+from omrl.runs.records import Scores
 from omrl.runs.run import Run
-from omrl.studies import planning, running, tabulating
+from omrl.studies import execute, planning, running, tabulating
 from omrl.studies.definitions import experiments, get_experiment, get_scale, read_study
 from omrl.studies.planning import Source, plan
 from omrl.studies.running import made, make_data, resolve, train
@@ -119,6 +123,37 @@ def test_returns_say_whose_rows_tasks_were_known_by():
         "Each task is known by 200 rows logged by the task's own expert (FOCAL of ants); "
         "by 200 rows of the task's own log (FOCAL of pumps)."
     )
+
+
+def test_returns_in_other_units_are_columns_of_tables_and_raw_scores(tmp_path):
+    row = {"data": "robots", "row": "FOCAL", "preset": "paper", "level": "expert", "seeds": 2, "updates": 10}
+    row |= {"mean": {"value": 1.0, "low": 0.0, "high": 2.0}, "iqm": 1.0, "normalised": None}
+    row |= {"family": "sparse-point-robot", "context_level": "expert", "published": {"return": 2.0}}
+    rows = [
+        {**row, "metrics": {"return": [1.0, 3.0], "return_in_radii": [0.25, 0.75]}},
+        {**row, "row": "MBML", "metrics": {"return": [1.0, 3.0]}},
+    ]
+    made = tabulating.returns(rows)
+    assert made.columns[-1] == "return in radii" and [line[-1] for line in made.rows] == ["0.50", NONE]
+    shift = tabulating.shift(rows, [])
+    assert "return in radii" in shift.columns and "0.50" in shift.rows[0]
+
+    returns = np.arange(4.0).reshape(2, 1, 2)
+    scores = [Scores("test", ("task-0",), returns, units) for units in ({"return_in_radii": returns / 8}, {})]
+    outcomes: list[Any] = [
+        SimpleNamespace(
+            key=("robots", label),
+            scores=one,
+            facts=SimpleNamespace(config=SimpleNamespace(seed=5, level="expert"), curves={}),
+            summary={"context_level": "expert"},
+        )
+        for label, one in zip(("FOCAL", "MBML"), scores, strict=True)
+    ]
+    execute._write_raw(outcomes, tmp_path)
+    with (tmp_path / "scores.csv").open(newline="") as file:
+        raw = [*csv.DictReader(file)]
+    assert [one["return"] for one in raw] == ["0", "1", "2", "3"] * 2
+    assert [one["return_in_radii"] for one in raw] == ["0", "0.125", "0.25", "0.375", *[""] * 4]
 
 
 @pytest.mark.thorough

@@ -268,11 +268,38 @@ def test_a_study_of_one_s_own_is_published_as_the_paper_is(tmp_path, published):
     assert listed(tmp_path / "img") == ["goals/goals-return.png"]
 
 
-@pytest.mark.parametrize("words", [(), ("paper",)])
-def test_publishing_takes_a_name_and_folders(monkeypatch, words):
-    monkeypatch.setattr(sys, "argv", ["publish.py", *words])
+def test_publishing_takes_a_name_and_folders(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["publish.py"])
     with pytest.raises(SystemExit, match="where in results/"):
         publish.main()
+
+
+def test_what_came_from_elsewhere_is_brought_in_order(tmp_path, published):
+    with pytest.raises(SystemExit, match="paper has no experiments"):
+        published("paper")
+    finished(tmp_path / "out", "power-law", runs=("runs/a", "runs/b"))
+    kept = published("paper", tmp_path / "out" / "power-law")
+    # What is unpacked over it brings another experiment of the same name; what that one has not, stays.
+    found = json.loads((kept / "power-law" / "results.json").read_text())
+    kept.joinpath("power-law/results.json").write_text(json.dumps({**found, "rows": found["rows"][:1]}))
+    published("paper")
+    assert [path.name for path in (kept / "runs").iterdir()] == ["a"]
+
+
+def test_of_a_study_what_is_finished_at_full_scale_is_published(tmp_path, published, capsys):
+    study = tmp_path / "out"
+    finished(study, "power-law")
+    finished(study, "embedding-3d", scale="small")
+    (study / "dml-vs-bellman").mkdir()
+    (study / "progress").mkdir()
+    (study / "progress" / "plan.json").write_text("{}")
+    kept = published("paper", study)
+    assert [one["experiment"] for one in publish.published(kept)] == ["power-law"]
+    assert capsys.readouterr().out == f"{study / 'embedding-3d'} is left out: it is not of full scale.\n"
+    (study / "power-law" / "results.json").unlink()
+    with pytest.raises(SystemExit, match="nothing to publish"):
+        published("paper", study)
+    assert "No experiment of full scale" in capsys.readouterr().out
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path, published):

@@ -88,7 +88,7 @@ def test_a_learner_of_a_trial_is_one_with_these_hyperparameters(label, winds, tm
     varied = learner(tmp_path / "varied", winds, row, len(chosen))
     configs = [replace(varied.hyperparameters, **trial) for trial in chosen]
     kind = get_algorithm(row.algorithm)
-    varied.algorithm, varied.population = populate_trials(kind, 2, 2, configs, [0, 1], "cpu")
+    varied.algorithm, varied.population = populate_trials(kind, 2, 2, configs, [0, 1], "cpu", sorted(chosen[0]))
     context = torch.randn(2, 5, 4, 7)
     for _ in range(4):
         varied.population.step(varied._draw)
@@ -147,7 +147,9 @@ def test_trials_are_judged_by_copies_that_act_on_the_cpu_as_they_do(winds, tmp_p
     row = ROWS["FOCAL"]
     varied = learner(tmp_path / "varied", winds, row, 2)
     configs = [replace(varied.hyperparameters, **trial) for trial in (row.trials[0], row.trials[-1])]
-    populated = partial(populate_trials, get_algorithm(row.algorithm), 2, 2, configs, [0, 1], "cpu")
+    populated = partial(
+        populate_trials, get_algorithm(row.algorithm), 2, 2, configs, [0, 1], "cpu", sorted(row.trials[0])
+    )
     varied.algorithm, varied.population = populated()
     for _ in range(4):
         varied.population.step(varied._draw)

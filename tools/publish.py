@@ -229,8 +229,7 @@ def main() -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """Wait until nobody else publishes, or packs what is published."""
-    RESULTS.mkdir(exist_ok=True)
-    held = os.open(RESULTS, os.O_RDONLY)
+    held = os.open(RESULTS.parent, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

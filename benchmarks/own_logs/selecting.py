@@ -76,7 +76,7 @@ def learners(
     seeds = list(range(SEEDS)) * len(trials)
     # As a run of so many updates would learn.
     mode = on_cpu(base, len(configs), steps)["mode"] if device == "cpu" else None
-    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, device, mode)
+    made.algorithm, made.population = populate_trials(kind, *shape, configs, seeds, device, sorted(trials[0]), mode)
     return made
 
 

@@ -99,12 +99,6 @@ def together(configs: Sequence[MetaConfig]) -> list[list[int]]:
     return list(groups.values())
 
 
-def differing(configs: Sequence[MetaConfig]) -> list[str]:
-    """Names of the hyperparameters that are not the same in all."""
-    values = [asdict(config) for config in configs]
-    return sorted(name for name in values[0] if len({one[name] for one in values}) > 1)
-
-
 def populate_trials(
     kind: type[Algorithm[MetaConfig]],
     obs_dim: int,
@@ -112,15 +106,14 @@ def populate_trials(
     configs: Sequence[MetaConfig],
     seeds: Sequence[int],
     device: str,
+    tried: Sequence[str],
     mode: Mode | None = None,
-    tried: Sequence[str] | None = None,
 ) -> tuple[Algorithm[MetaConfig], Population]:
     """One learner per config and seed, in pairs; the configs have to fit together.
 
-    `tried` are the names of what each learner has its own of, where these configs are a part of more.
+    `tried` are the names of what each learner has its own of, whether it is another in each or not.
     """
     assert len(together(configs)) == 1, "trials that differ in more than decimal numbers need populations of their own"
-    tried = differing(configs) if tried is None else tried
     learners: list[nn.Module] = []
     for config, seed in zip(configs, seeds, strict=True):
         module: nn.Module = kind.Nets(obs_dim, act_dim, config, torch.Generator().manual_seed(seed))
