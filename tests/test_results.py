@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from choose import TRIALS, choices, with_values
 from publish import published
+from publish import runs as runs_of
+from scale import units_of
 
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.evaluation import stats
@@ -106,6 +108,14 @@ def test_all_published_experiments_are_found_in_their_order():
     there = [name for name in experiments() if (PAPER / name).is_dir()]
     assert there and [one["experiment"] for one in PUBLISHED] == there
     assert sorted(path.name for path in PAPER.iterdir()) == sorted([*there, "runs"])
+    runs = {run for one in PUBLISHED for run in runs_of(one)}
+    assert {f"runs/{path.name}" for path in (PAPER / "runs").iterdir()} == runs
+
+
+def test_the_simulated_schedule_is_that_of_today_s_experiments():
+    said = json.loads((RESULTS / "scale" / "schedule.json").read_text())["studies"][0]
+    units, jobs = units_of(1)
+    assert (said["units"], said["runs"]) == (len(units), len(jobs))
 
 
 @pytest.mark.parametrize("results", PUBLISHED, ids=by_name)

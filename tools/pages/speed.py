@@ -311,7 +311,9 @@ def bfloat16(runs: Any) -> str:
     """Runs in full precision beside the same in bfloat16 (tools/publish.py half)."""
     rows = []
     for full in (run for run in runs if not _is_half(run)):
-        (half,) = (run for run in runs if _is_half(run) and _what(run) == _what(full))
+        half = next((run for run in runs if _is_half(run) and _what(run) == _what(full)), None)
+        if half is None:  # it is on its way
+            continue
         scores = [read_scores(run["folder"] / "scores.csv") for run in (half, full)]
         of_half, of_full = (one.returns.mean(-1) / (full["expert"] - full["random"]) for one in scores if one)
         # The same tasks in both, and they are what is asked about: seeds alone are a sample.
