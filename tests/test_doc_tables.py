@@ -190,16 +190,18 @@ def test_comparisons_in_short_have_focal_the_baselines_and_their_data():
 
 
 def test_share_is_that_of_updates_in_all_seconds(tmp_path):
-    def trained(name, updates, evaluation, **stages):
+    def trained(name, updates, evaluation, gpu="NVIDIA H200", **stages):
         seconds = {**stages, "updates": updates, "evaluation": evaluation, "logging": 1.0, "saving": 5.0}
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "timings.json").write_text(json.dumps({"seconds": seconds}))
+        (tmp_path / "runs" / name / "environment.json").write_text(json.dumps({"gpu": gpu}))
         return {"run": f"runs/{name}", "data": "ant-fwd-back", "row": name}
 
     rows = [trained("a", 60.0, 14.0), trained("b", 94.0, 0.0), trained("c", 40.0, 34.0)]
     # A run that two experiments share counts once.
     published = [{"folder": tmp_path / name, "rows": rows} for name in ("x", "y")]
     published[0]["rows"] = [trained("mbml", 20.0, 4.0, stages=70.0), *rows]
+    published[1]["rows"] = [*rows, trained("on a cpu", 1.0, 0.0, gpu=None)]
     assert cells(speed.share(published))[1:] == [
         ["ant-fwd-back, all others", "3", "50%", "75%", "94%", "14.0", "34.0"],
         ["ant-fwd-back, with a first stage", "1", "20%", "20%", "20%", "4.0", "4.0"],

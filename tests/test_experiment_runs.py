@@ -125,6 +125,30 @@ def test_returns_say_whose_rows_tasks_were_known_by():
     )
 
 
+def test_returns_by_data_are_a_line_for_each_row():
+    rows = [
+        {
+            **{
+                "data": f"sparse-point-robot, std {width}",
+                "row": label,
+                "family": "sparse-point-robot",
+                "context_level": "expert",
+            },
+            "mean": {"value": value, "low": value - 1, "high": value + 1},
+        }
+        for width, values in (("0.05", (1.0, 2.0)), ("0.5", (3.0, 4.0)))
+        for label, value in zip(("FOCAL", "MBML"), values, strict=True)
+    ]
+    made = tabulating.by_data(rows)
+    assert made.columns == ("row", "std 0.05", "std 0.5")
+    assert made.rows == (
+        ("FOCAL", "1.00 [0.00, 2.00]", "3.00 [2.00, 4.00]"),
+        ("MBML", "2.00 [1.00, 3.00]", "4.00 [3.00, 5.00]"),
+    )
+    assert made.note.startswith("Mean returns [95 %] of sparse-point-robot. Each task is known by 200 rows")
+    assert tabulating.by_data(rows[:2]).columns == ("row", "sparse-point-robot, std 0.05")
+
+
 def test_returns_in_other_units_are_columns_of_tables_and_raw_scores(tmp_path):
     row = {"data": "robots", "row": "FOCAL", "preset": "paper", "level": "expert", "seeds": 2, "updates": 10}
     row |= {"mean": {"value": 1.0, "low": 0.0, "high": 2.0}, "iqm": 1.0, "normalised": None}

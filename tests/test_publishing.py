@@ -112,7 +112,7 @@ def test_runs_and_experiments_are_kept_apart(tmp_path, published):
 # -- experiments -------------------------------------------------------------------------------------------------------
 
 
-def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, **more):
+def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, gpu="NVIDIA H200", **more):
     """The folder of `omrl paper run` with one more experiment, as it comes back from another machine."""
     found = results(name, [row(f"row {run}", value, run=run) for run in runs], figures=("return", "return-log"), **more)
     files = {f"{name}/{file}": "data,row\n" for file in ("scores.csv", "curves.csv")}
@@ -122,7 +122,7 @@ def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, **more):
     for run in runs:
         config = {"family": "walker-2d-params", "data": str(out / "elsewhere" / "walker-2d-params-large")}
         files |= {f"{run}/config.json": json.dumps(config), f"{run}/metrics.csv": "step\n"}
-        files |= {f"{run}/{file}.json": str(value) for file in ("environment", "timings")}
+        files |= {f"{run}/environment.json": json.dumps({"gpu": gpu, "cores": 16}), f"{run}/timings.json": str(value)}
     for file, content in files.items():
         (out / file).parent.mkdir(parents=True, exist_ok=True)
         (out / file).write_text(content)
@@ -198,8 +198,8 @@ def test_a_shared_run_that_was_trained_again_is_kept_beside_the_first(tmp_path, 
 
 
 def test_how_long_the_command_took_is_noted_once_for_each(tmp_path, published):
-    def board(out, title, over=True, **seconds):
-        finished(out, "power-law")
+    def board(out, title, over=True, gpu="NVIDIA H200", **seconds):
+        finished(out, "power-law", gpu=gpu)
         units = {f"{kind} {i}": {"kind": kind, "seconds": took} for kind, some in seconds.items() for i, took in some}
         said = {"title": title, "began": 100.0, "now": 160.0, "over": over, "units": units}
         (out / "progress").mkdir(exist_ok=True)
@@ -210,8 +210,13 @@ def test_how_long_the_command_took_is_noted_once_for_each(tmp_path, published):
     board(tmp_path / "cut", "paper power-law, full scale", over=False)
     assert not file.exists()
     board(tmp_path / "a", "paper power-law, full scale", train=[(0, 40.0), (1, 0.0), (2, 20.0)], draw=[(0, 5.0)])
-    board(tmp_path / "b", "paper breadth, full scale", train=[(0, 90.0)])
-    first = {"title": "paper power-law, full scale", "seconds": 60.0, "units": {"train": 2, "draw": 1}}
+    board(tmp_path / "b", "paper breadth, full scale", gpu=None, train=[(0, 90.0)])
+    first = {
+        "title": "paper power-law, full scale",
+        "machine": "NVIDIA H200, 16 cores",
+        "seconds": 60.0,
+        "units": {"train": 2, "draw": 1},
+    }
     found = json.loads(file.read_text())
     assert found[0] == first | {"of_units": {"train": 60.0, "draw": 5.0}} and len(found) == 2
     board(tmp_path / "a", "paper power-law, full scale", train=[(0, 30.0)])
@@ -220,8 +225,8 @@ def test_how_long_the_command_took_is_noted_once_for_each(tmp_path, published):
     assert [one["title"] for one in again] == [found[1]["title"], found[0]["title"]]
     assert again[1]["of_units"] == {"train": 30.0}
     assert pieces(again).splitlines()[2:] == [
-        "| breadth | 1 | 1.0 | 1.5 | 0.0 | 0.0 | 0.0 |",
-        "| power-law | 1 | 1.0 | 0.5 | 0.0 | 0.0 | 0.0 |",
+        "| breadth | 16 cores | 1 | 1.0 | 1.5 | 0.0 | 0.0 | 0.0 |",
+        "| power-law | NVIDIA H200, 16 cores | 1 | 1.0 | 0.5 | 0.0 | 0.0 | 0.0 |",
     ]
 
 

@@ -150,10 +150,12 @@ def keep(source: Path, study: Path, results: Results, names: Mapping[str, str]) 
         keep_run(source.parent / run, study / names[run], SETTINGS)
 
 
-def note_pieces(outs: Sequence[Path]) -> None:
+def note_pieces(found: Mapping[Path, Results]) -> None:
     """Note how long the last command of each study's folder took, as its board says; one of the same title goes."""
+    # All runs of a folder are of one machine.
+    outs = {folder.parent: machine_of(folder.parent / runs(results)[0]) for folder, results in found.items()}
     noted: list[Any] = json.loads(kept.read_text()) if (kept := RESULTS / PIECES).is_file() else []
-    for out in outs:
+    for out, machine in outs.items():
         board = out / "progress" / "progress.json"
         if not board.is_file() or not (said := _read(board))["over"]:
             continue
@@ -165,11 +167,19 @@ def note_pieces(outs: Sequence[Path]) -> None:
                 done[unit["kind"]] = done.get(unit["kind"], 0) + 1
         if "train" not in done:  # it was judged or drawn again
             continue
-        piece = {"title": said["title"], "seconds": said["now"] - said["began"], "units": done, "of_units": seconds}
+        took = said["now"] - said["began"]
+        piece = {"title": said["title"], "machine": machine, "seconds": took, "units": done, "of_units": seconds}
         noted = [one for one in noted if one["title"] != piece["title"]] + [piece]
     if noted:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, noted)
+
+
+def machine_of(run: Path) -> str:
+    """The GPU and cores that a run had."""
+    environment = _read(run / "environment.json")
+    cores = f"{environment['cores']} cores"
+    return cores if environment["gpu"] is None else f"{environment['gpu']}, {cores}"
 
 
 def tidy(study: Path) -> None:
@@ -263,7 +273,7 @@ def publish(target: Path, named: Sequence[Path]) -> None:
         for folder, results in found.items():
             keep(folder, target, results, names)
         tidy(target)
-        note_pieces(list(dict.fromkeys(folder.parent for folder in found)))
+        note_pieces(found)
 
 
 if __name__ == "__main__":

@@ -267,10 +267,12 @@ def speed(simulation: Any, loading: Any, agents: Any, full: Any, half: Any) -> s
 
 
 def share(paper: Any) -> str:
-    """Where the time of published runs went, by their data; those with a first stage apart."""
+    """Where the time of published runs on a GPU went, by their data; those with a first stage apart."""
     runs = {row["run"]: (results["folder"].parent, row["data"]) for results in paper for row in results["rows"]}
     groups: dict[tuple[str, str], list[dict[str, float]]] = {}
     for run, (folder, data) in runs.items():
+        if json.loads((folder / run / "environment.json").read_text())["gpu"] is None:
+            continue
         seconds = json.loads((folder / run / "timings.json").read_text())["seconds"]
         groups.setdefault((data, "with a first stage" if "stages" in seconds else "all others"), []).append(seconds)
     rows = []
@@ -291,9 +293,9 @@ def pieces(figures: Any) -> str:
     for piece in figures:
         names = ", ".join(piece["title"].split(",")[0].split()[1:])
         seconds = (piece["seconds"], *(piece["of_units"].get(kind, 0.0) for kind in ("train", "test", "draw", "data")))
-        rows.append([names, f"{piece['units']['train']}", *(f"{one / 60:.1f}" for one in seconds)])
-    headings = ("experiments", "runs", "minutes in all", "training", "testing", "drawing", "making data")
-    return table(headings, rows)
+        rows.append([names, piece["machine"], f"{piece['units']['train']}", *(f"{one / 60:.1f}" for one in seconds)])
+    headings = ("experiments", "machine", "runs", "minutes in all", "training", "testing", "drawing", "making data")
+    return table(headings, rows, words=("machine",))
 
 
 def kernels(*measured: Any) -> str:

@@ -22,7 +22,7 @@ from omrl.families import FAMILIES, get_family
 from omrl.schema import AtLeastOne, Changes, NotNegative, Words, read, settings
 
 Figure = Literal["return", "return-log", "q", "breadth", "embedding", "embedding-pca", "embedding-3d", "levels"]
-Tabled = Literal["returns", "embedding", "shift", "q"]
+Tabled = Literal["returns", "by-data", "embedding", "shift", "q"]
 Metric = Literal["return", "esr", "identification", "q_growth", "action_error"]
 
 

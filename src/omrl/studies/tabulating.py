@@ -19,7 +19,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def make_all(experiment: Experiment, rows: Rows, judged: Rows) -> list[Table]:
     """Those that an experiment names, and that of its claims."""
-    made = {"returns": returns, "embedding": embedding, "q": q}
+    made = {"returns": returns, "by-data": by_data, "embedding": embedding, "q": q}
     named = [shift(rows, judged) if kind == "shift" else made[kind](rows) for kind in experiment.tables]
     return [*named, claims(judged)]
 
@@ -39,6 +39,18 @@ def returns(rows: Rows) -> Table:
     return Table(
         "returns", (*names, *map(_words, _units(rows))), tuple(lines), words=(0, 1, 2, 3), note=_known_by(rows)
     )
+
+
+def by_data(rows: Rows) -> Table:
+    """Mean returns, a line for each row and a column for each of the data; the family of all stands below."""
+    data = list(dict.fromkeys(row["data"] for row in rows))
+    families = {row["family"] for row in rows}
+    shared = f"{families.pop()}, " if len(families) == 1 and len(data) > 1 else ""
+    columns = tuple(title.removeprefix(shared) for title in data)
+    means = {(row["row"], row["data"]): str(Estimate(**row["mean"])) for row in rows}
+    lines = [(label, *(means[label, title] for title in data)) for label in dict.fromkeys(row["row"] for row in rows)]
+    of = f" of {shared.removesuffix(', ')}" if shared else ""
+    return Table("by-data", ("row", *columns), tuple(lines), note=f"Mean returns [95 %]{of}. {_known_by(rows)}")
 
 
 def _units(rows: Rows) -> list[str]:
