@@ -265,6 +265,47 @@ def test_what_is_said_before_the_claims_and_is_none_has_the_verdict_that_it_says
     assert found["verdict"] == verdict
 
 
+# At which widths of the logged noise, and behind or ahead of what: all that the page says of breadth.
+NEAR, FAR, CLONING = "Contextual BCQ, near the log", "Contextual BCQ, far from the log", "Contextual cloning"
+FREE, HELD, PEARL = "FOCAL, not regularised", "FOCAL, regularised", "Batch PEARL"
+
+
+def test_what_is_said_of_breadth_is_what_was_found():
+    (results,) = (one for one in PUBLISHED if one["experiment"] == "breadth")
+    rows = {(row["row"], float(row["data"].split()[-1])): row for row in results["rows"]}
+    widths = sorted({width for _, width in rows})
+
+    def of(width, *labels):
+        return [f"{rows[label, width]['mean']['value']:.2f}" for label in labels]
+
+    def verdict(better, worse, width):
+        claim = Claim("as the page says", "return", (better,), (worse,), "ours", on=(rows[better, width]["data"],))
+        (found,) = judge([claim], scored(results))
+        return found["verdict"]
+
+    assert all(verdict(free, CLONING, 0.05) == DOES_NOT for free in (FREE, PEARL, FAR, HELD))
+    assert all(verdict(free, CLONING, width) == HOLDS for free in (FREE, PEARL, FAR) for width in (0.6, 1.0))
+    assert [verdict(free, CLONING, 0.3) for free in (FAR, FREE, PEARL)] == [HOLDS, DOES_NOT, DOES_NOT]
+    assert [verdict(NEAR, CLONING, width) for width in widths] == [UNDECIDED, *[HOLDS] * 4]
+    best = [max((row["mean"]["value"], label) for (label, at), row in rows.items() if at == width) for width in widths]
+    assert not any("FOCAL" in label for _, label in best)
+    docs = RESULTS.parent / "docs"
+    assert_says(
+        (docs / "ablations.md").read_text(),
+        "cloning gets {}, Contextual BCQ near the log {} and FOCAL with regularisation {},".format(
+            *of(0.05, CLONING, NEAR, HELD)
+        ),
+        f"of the experts' {rows[CLONING, 0.05]['expert']:.2f}.",
+        "gets nothing: {}, {} and {}.".format(*of(0.05, FREE, PEARL, FAR)),
+        "Contextual BCQ {}, Batch PEARL {} and FOCAL {} are ahead of cloning, {}.".format(
+            *of(0.6, FAR, PEARL, FREE, CLONING)
+        ),
+        "is already ({}); FOCAL and Batch PEARL are behind ({} and {})".format(*of(0.3, FAR, FREE, PEARL)),
+    )
+    (free,), (narrow,) = of(0.6, FREE), of(0.05, FREE)
+    assert_says((docs / "results.md").read_text(), f"goes from {narrow} to {free} where nothing but that breadth")
+
+
 def assert_says(page, *phrases):
     """However its lines are broken."""
     text = " ".join(page.split())
@@ -300,7 +341,7 @@ def test_presets_of_comparisons_are_the_best_trials():
 
 def test_no_other_step_size_of_small_runs_was_better_by_more_than_the_page_says():
     page = (RESULTS.parent / "docs" / "ablations.md").read_text()
-    (said,) = re.findall(r"none was better\s+by more than (0\.\d\d):", page)
+    (said,) = re.findall(r"none was better\s+by more than (0\.\d\d)\.", page)
     returns = {}
     for one in json.loads((RESULTS / "tuning" / "quick" / "sparse-point-robot.json").read_text()):
         (rate,) = set(one["trial"].values())
