@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 
@@ -156,15 +157,20 @@ def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, publ
     found = finished(out, "power-law", runs=("runs/a", "runs/a", "runs/b"))
     kept = published("paper", out / "power-law")
     assert listed(kept) == [
-        *(f"power-law/{file}" for file in ("curves.csv", "figures/return-log.png", "figures/return.png")),
-        *(f"power-law/{file}" for file in ("results.json", "scores.csv")),
+        *(f"power-law/{file}" for file in ("curves.csv.gz", "figures/return-log.png", "figures/return.png")),
+        *(f"power-law/{file}" for file in ("results.json", "scores.csv.gz")),
         *(f"power-law/tables/{name}.{kind}" for name in ("claims", "returns") for kind in ("csv", "md")),
         *(f"runs/{run}/{file}.json" for run in "ab" for file in ("config", "environment", "timings")),
     ]
     assert publish.published(kept) == [found | {"folder": kept / "power-law"}]
+    raw = (kept / "power-law" / "scores.csv.gz").read_bytes()
+    assert gzip.decompress(raw).decode() == (out / "power-law" / "scores.csv").read_text()
+    published("paper", out / "power-law")
+    assert (kept / "power-law" / "scores.csv.gz").read_bytes() == raw
     # The folder's name says which split of the family it was.
     assert json.loads((kept / "runs/a/config.json").read_text())["data"] == "data/walker-2d-params-large"
-    assert str(tmp_path) not in "".join((kept / file).read_text() for file in listed(kept))
+    written = [kept / file for file in listed(kept) if not file.endswith(".gz")]
+    assert str(tmp_path) not in "".join(file.read_text() for file in written)
     assert listed(tmp_path / "img" / "paper") == ["power-law-return.png"]
 
 

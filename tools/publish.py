@@ -8,9 +8,9 @@
 The first word is a folder in results/; the others are experiments of a study, as `omrl study run` or `omrl paper run`
 left them, or runs that `omrl evaluate` has tested. Neither checkpoints nor data are needed here.
 
-Results, raw scores, curves, tables and pictures of an experiment go to results/STUDY/NAME/, config, environment and
-timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/, with one of all
-comparisons. An experiment that is not named stays as it is; where it has a run that has other scores here, the one here
+Results, raw scores and curves (compressed), tables and pictures of an experiment go to results/STUDY/NAME/, config,
+environment and timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/,
+with one of all comparisons. An experiment that is not named stays as it is; where it has a run that has other scores here, the one here
 was trained again, and is kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. How long
 the command took that made an experiment goes to results/speed/pieces.json. `python tools/tables.py` then brings the
 pages up to date.
@@ -19,6 +19,7 @@ pages up to date.
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
 import shutil
@@ -39,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "img"
 SETTINGS = ("config.json", "environment.json", "timings.json")
 OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
+# Long and alike from line to line: a tenth of their size when compressed.
+RAW = ("scores.csv", "curves.csv")
 # The same curves as `return`, which pages show.
 NOT_SHOWN = ("return-log",)
 # Experiments that one picture sums up.
@@ -86,7 +89,7 @@ def files(results: Results) -> list[str]:
     """What is kept of an experiment, in its folder. SVG and the report can be made again, and say nothing more."""
     tables = [f"tables/{name}.{kind}" for name in results["tables"] for kind in ("md", "csv")]
     figures = [f"figures/{name}.png" for name in results["figures"]]
-    return ["results.json", "scores.csv", "curves.csv", *tables, *figures]
+    return ["results.json", *RAW, *tables, *figures]
 
 
 def runs(results: Results) -> list[str]:
@@ -143,7 +146,10 @@ def keep(source: Path, study: Path, results: Results, names: Mapping[str, str]) 
     """Copy an experiment and the settings of its runs, in place of what was published of it before."""
     target = study / results["experiment"]
     shutil.rmtree(target, ignore_errors=True)
-    copy(source, target, files(results))
+    copy(source, target, [file for file in files(results) if file not in RAW])
+    for file in RAW:
+        # The time of day is none of it: the same numbers are the same bytes.
+        (target / f"{file}.gz").write_bytes(gzip.compress((source / file).read_bytes(), mtime=0))
     rows = [row | {"run": names[row["run"]]} for row in results["rows"]]
     write_json(target / "results.json", {**results, "rows": rows})
     for run in runs(results):
