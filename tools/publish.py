@@ -9,11 +9,11 @@ The first word is a folder in results/; the others are experiments of a study, a
 left them, or runs that `omrl evaluate` has tested. Neither checkpoints nor data are needed here.
 
 Results, raw scores and curves (compressed), tables and pictures of an experiment go to results/STUDY/NAME/, config,
-environment and timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to docs/img/STUDY/,
-with one of all comparisons. An experiment that is not named stays as it is; where it has a run that has other scores here, the one here
-was trained again, and is kept as RUN-again. Of a run are kept its settings, metrics, scores and their summary. How long
-the command took that made an experiment goes to results/speed/pieces.json. `python tools/tables.py` then brings the
-pages up to date.
+environment and timings of its runs to results/STUDY/runs/RUN/, and the pictures that pages may show to
+docs/img/STUDY/, with one of all comparisons. An experiment that is not named stays as it is; where it has a run that
+has other scores here, the one here was trained again, and is kept as RUN-again. Of a run are kept its settings,
+metrics, scores and their summary. How long the command took that made an experiment goes to results/speed/pieces.json.
+`python tools/tables.py` then brings the pages up to date.
 """
 
 from __future__ import annotations
