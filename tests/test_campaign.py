@@ -183,7 +183,7 @@ def test_what_is_not_done_in_time_is_cut_and_goes_on_the_next_time(tmp_path, cap
     assert "long: cut" in capsys.readouterr().out
     campaign.show(tmp_path / "campaign")
     told = capsys.readouterr().out
-    assert "done   short" in told and "going  long" in told and "$ python" in told
+    assert "done   short" in told and "begun  long" in told and "$ python" in told
     assert run(tmp_path, [steps[0], step(tmp_path, "long")])
     assert said(tmp_path).count("short begins") == 1 and said(tmp_path).count("long begins") == 2
 
@@ -203,6 +203,8 @@ def test_commands_of_a_campaign_that_was_killed_are_ended(tmp_path):
     runner.wait()
     (pid,) = json.loads(going.read_text())
     os.kill(pid, 0)  # it is still there
+    shown = subprocess.run([*command[:4], "show"], capture_output=True, text=True).stdout
+    assert shown.split()[2:5] == ["begun", "sleeps", "$"]
     campaign.Campaign([], folder, 1)
     for _ in range(100):
         if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
@@ -211,7 +213,27 @@ def test_commands_of_a_campaign_that_was_killed_are_ended(tmp_path):
     else:
         os.kill(pid, signal.SIGKILL)
         pytest.fail("it was left")
-    assert not going.exists()
+    assert json.loads(going.read_text()) == []
+
+
+def test_a_process_of_somebody_else_that_has_an_old_number_lives_on(tmp_path):
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    (tmp_path / campaign.GOING).write_text(json.dumps([other.pid]))
+    campaign.Campaign([], tmp_path, 1)
+    assert other.poll() is None and json.loads((tmp_path / campaign.GOING).read_text()) == []
+    other.kill()
+    other.wait()
+
+
+def test_a_command_that_does_not_end_when_it_is_told_to_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "END_SECONDS", 0.5)
+    deaf = (
+        f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(tmp_path / 'said')!r}, 'w'); time.sleep(60)"
+    )
+    cut = campaign.Step("deaf", (f"python -c {shlex.quote(deaf)}",), (), (), "cpu")
+    began = time.monotonic()
+    assert not run(tmp_path, [cut], seconds=2.0) and time.monotonic() - began < 20
+    assert (tmp_path / "said").is_file()
 
 
 def test_what_changed_since_it_began_is_packed(tmp_path, monkeypatch):

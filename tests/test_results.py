@@ -304,7 +304,12 @@ def test_what_is_said_of_breadth_is_what_was_found():
         "is already ({}); FOCAL and Batch PEARL are behind ({} and {})".format(*of(0.3, FAR, FREE, PEARL)),
     )
     (free,), (narrow,) = of(0.6, FREE), of(0.05, FREE)
-    assert_says((docs / "results.md").read_text(), f"goes from {narrow} to {free} where nothing but that breadth")
+    assert_says((docs / "results.md").read_text(), f"goes from {narrow} to {free} when the same experts are logged")
+    assert_says(
+        (RESULTS.parent / "README.md").read_text(),
+        "and cloning gets {}.".format(*of(0.05, CLONING)),
+        "those methods get {} to {}, cloning {}.".format(*of(0.6, FREE, FAR, CLONING)),
+    )
 
 
 def assert_says(page, *phrases):

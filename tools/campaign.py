@@ -146,6 +146,7 @@ class Campaign:
             for name in self._needing[step.name]:
                 self.progress.pop(name, None)
             self.progress[step.name] = Progress(list(step.commands))
+        self._write()
 
     def run(self, seconds: float) -> bool:
         """Until all have ended, or the time is over; whether all were done."""
@@ -200,7 +201,7 @@ class Campaign:
                 self._fail(step, f"`{command}` could not be started: {error.strerror}")
                 return
         self._running[step.name] = process, time.monotonic()
-        write_json(self._folder / GOING, [running.pid for running, _ in self._running.values()])
+        self._write()
 
     def _look(self) -> None:
         for step in self.steps:
@@ -229,18 +230,19 @@ class Campaign:
         print(f"{step.name}: failed after {self.progress[step.name].seconds:.0f} s, {why}", flush=True)
 
     def _write(self) -> None:
+        write_json(self._folder / GOING, [process.pid for process, _ in self._running.values()])
         write_json(self._folder / STATE, {name: asdict(one) for name, one in self.progress.items()})
 
     def _stop(self) -> None:
         """End what still runs: it goes on from its last save."""
         for process, _ in self._running.values():
-            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(process.pid, signal.SIGTERM)
         for name, (process, _) in list(self._running.items()):
-            process.wait()
             _wait_for_end(process.pid)
+            process.wait()
             print(f"{name}: cut after {self._told_time(name).seconds:.0f} s", flush=True)
         self._write()
-        (self._folder / GOING).unlink(missing_ok=True)
         self._lock.close()
 
 
@@ -253,12 +255,17 @@ def read_progress(folder: Path) -> dict[str, Progress]:
 def _end_left(going: Path) -> None:
     """End the commands of a campaign that was killed, and wait until they have: they hold locks of what they write."""
     for group in json.loads(going.read_text()) if going.is_file() else ():
-        with suppress(OSError):  # they have ended meanwhile
-            # Whether they are its: numbers are given again.
-            if any(os.fsencode(sys.executable) in (one / "cmdline").read_bytes() for one in _members(group)):
+        # Whether they are its: numbers are given again.
+        if any(map(_is_this_python, _members(group))):
+            with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-        _wait_for_end(group)
-    going.unlink(missing_ok=True)
+            _wait_for_end(group)
+
+
+def _is_this_python(process: Path) -> bool:
+    with suppress(OSError):  # it has ended meanwhile
+        return os.fsencode(sys.executable) in (process / "cmdline").read_bytes()
+    return False
 
 
 def _wait_for_end(group: int) -> None:
@@ -287,20 +294,21 @@ def _slug(name: str) -> str:
 
 
 def show(folder: Path) -> None:
-    """A line for each step, with the last line of the log of what has not ended."""
+    """A line for each step, with the last line of the log of what was begun and has not ended."""
     for name, one in read_progress(folder).items():
         log = folder / LOGS / f"{_slug(name)}.log"
         lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-        state, text = "done" if one.done else "failed" if one.failed else "going" if lines else "", one.failed
-        if state == "going":
+        state, text = "done" if one.done else "failed" if one.failed else "begun" if lines else "", one.failed
+        if state == "begun":
             text = lines[-1][:150]
         print(f"{one.seconds:6.0f} s  {state:7}{name}  {text}".rstrip())
 
 
 def pack(folder: Path, since: float) -> list[Path]:
-    """What changed in the checkout since then, in parcels that unpack over another checkout, in place of older ones.
+    """What changed in the checkout since then, in parcels that unpack over one of the same commit; older ones go.
 
-    What was removed is not in them: `python tools/publish.py paper` does the same where they are unpacked.
+    What was removed is not in them: where they are unpacked, `python tools/publish.py paper` removes runs and pictures
+    that no experiment has any more.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("parcel-*.tar.xz"):

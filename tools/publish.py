@@ -265,12 +265,12 @@ def publish(target: Path, named: Sequence[Path]) -> None:
         sys.exit("There is nothing to publish.")
     # All are looked at before the first one is copied.
     found = {folder: finished(folder) for folder in folders if (folder / "results.json").is_file()}
-    alone = [folder for folder in folders if folder not in found]
-    for run in alone:
+    tried = [folder for folder in folders if folder not in found]
+    for run in tried:
         tested(run)
-    if (found and (alone or any(target.glob("*/scores.json")))) or (alone and any(target.glob("*/results.json"))):
+    if (found and (tried or any(target.glob("*/scores.json")))) or (tried and any(target.glob("*/results.json"))):
         sys.exit(f"{target.name} has either the experiments of a study or runs, not both.")
-    for run in alone:
+    for run in tried:
         keep_run(run, target / run.name)
     if found:
         new = {results["experiment"] for results in found.values()}
