@@ -18,6 +18,7 @@ from scale import units_of
 
 from omrl.algorithms import get_algorithm, read_preset
 from omrl.evaluation import stats
+from omrl.families import FAMILIES
 from omrl.runs.config import of_this_version
 from omrl.studies import tabulating
 from omrl.studies.definitions import Claim, experiments
@@ -366,6 +367,22 @@ def test_a_choice_is_put_into_its_section_alone():
         "alpha = 1.0\nbeta = 2.0", "alpha = 0.5\nbeta = 2.0\nlr = 1e-05"
     )
     assert with_values(text, "a.y", {"alpha": 4.0}) == text.replace("3.0", "4.0")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_data_rebuilt_from_policies_has_the_returns_that_are_published(family):
+    levels = json.loads((RESULTS / "behaviour" / "behaviour.json").read_text())[family]["levels"]
+    log = (RESULTS / "behaviour" / "logs" / f"rebuild-{family}.log").read_text()
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in log.splitlines()]
+    found = {line[0]: [float(cell.replace(",", "")) for cell in line[1:5]] for line in lines if len(line) == 7}
+    assert found.keys() == levels.keys()
+    for level, (rows, mean, worst, best) in found.items():
+        said = levels[level]
+        assert rows == said["rows"]
+        assert [mean, worst, best] == pytest.approx([said["mean"], said["worst"], said["best"]], abs=0.006)
+    # As the page says.
+    seconds = float(log.splitlines()[-1].split(" s")[0])
+    assert_says((RESULTS.parent / "docs" / "data.md").read_text(), f"{family} in {seconds:.0f}")
 
 
 def test_no_result_names_a_folder_of_a_machine():
