@@ -207,7 +207,7 @@ class Campaign:
         for step in self.steps:
             if step.name not in self._running or (code := self._running[step.name][0].poll()) is None:
                 continue
-            one = self._told_time(step.name)
+            one = self._ended(step.name)
             if code:
                 self._fail(step, f"`{step.commands[one.finished]}` ended with {code}")
                 continue
@@ -218,7 +218,7 @@ class Campaign:
             else:
                 self._start(step)
 
-    def _told_time(self, name: str) -> Progress:
+    def _ended(self, name: str) -> Progress:
         """A step of which nothing runs any more, with the time that its command took."""
         one = self.progress[name]
         one.seconds += time.monotonic() - self._running.pop(name)[1]
@@ -241,7 +241,7 @@ class Campaign:
         for name, (process, _) in list(self._running.items()):
             _wait_for_end(process.pid)
             process.wait()
-            print(f"{name}: cut after {self._told_time(name).seconds:.0f} s", flush=True)
+            print(f"{name}: cut after {self._ended(name).seconds:.0f} s", flush=True)
         self._write()
         self._lock.close()
 

@@ -38,7 +38,7 @@ FIGURES = {
 # What kinds of tables are called.
 TABLES = {
     "returns": "Returns",
-    "by-data": "Mean returns [95 %]",
+    "by-data": "Returns by data",
     "embedding": "Embeddings of the training tasks",
     "shift": "Returns by the quality of data",
     "q": "Q",

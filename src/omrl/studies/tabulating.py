@@ -44,12 +44,12 @@ def returns(rows: Rows) -> Table:
 def by_data(rows: Rows) -> Table:
     """Mean returns, a line for each row and a column for each of the data; the family of all stands below."""
     data = list(dict.fromkeys(row["data"] for row in rows))
-    families = {row["family"] for row in rows}
-    shared = f"{families.pop()}, " if len(families) == 1 and len(data) > 1 else ""
-    columns = tuple(title.removeprefix(shared) for title in data)
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    family = families[0] if len(families) == 1 and len(data) > 1 else ""
+    columns = tuple(title.removeprefix(f"{family}, ") for title in data)
     means = {(row["row"], row["data"]): str(Estimate(**row["mean"])) for row in rows}
     lines = [(label, *(means[label, title] for title in data)) for label in dict.fromkeys(row["row"] for row in rows)]
-    of = f" of {shared.removesuffix(', ')}" if shared else ""
+    of = f" of {family}" if family else ""
     return Table("by-data", ("row", *columns), tuple(lines), note=f"Mean returns [95 %]{of}. {_known_by(rows)}")
 
 
