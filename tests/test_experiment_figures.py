@@ -49,7 +49,9 @@ def test_note_legend_and_panels_lie_apart_and_inside(name, monkeypatch):
             [True] if kind in (*CURVES, "breadth") else []
         )
         boxes = [part.get_window_extent() for part in (note, *figure.legends)]
-        if kind != "embedding-3d":  # its box is that of the cube's corners, which nothing is drawn in
+        if kind == "embedding-3d":  # the axes' box is that of the cube's corners, which nothing is drawn in
+            boxes += [axes.title.get_window_extent() for axes in figure.axes]
+        else:
             boxes += [axes.get_tightbbox() for axes in figure.axes]
         for i, one in enumerate(boxes):
             assert one.x0 >= -1 and one.y0 >= -1 and one.x1 <= figure.bbox.x1 + 1 and one.y1 <= figure.bbox.y1 + 1, kind
@@ -103,14 +105,6 @@ def test_rows_of_the_comparisons_look_the_same_in_every_figure():
     assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]
 
 
-def test_points_in_space_are_at_the_numbers_that_vary_most():
-    z = np.zeros((2, 5, 6))
-    for number, size in ((1, 3.0), (3, 1.0), (4, 2.0), (5, 0.1)):
-        z[..., number] = size * np.random.default_rng(number).normal(size=(2, 5))
-    assert (drawing._widest(z) == z.reshape(10, 6)[:, [1, 3, 4]].T).all()
-    assert (drawing._widest(z[..., 1:3]) == np.stack([z[..., 1].ravel(), *np.zeros((2, 10))])).all()
-
-
 def test_the_figure_of_breadths_has_every_row_at_every_breadth(monkeypatch):
     experiment = experiments()["breadth"]
     axes = drawn(monkeypatch, experiment)["breadth"].axes[0]
@@ -120,3 +114,13 @@ def test_the_figure_of_breadths_has_every_row_at_every_breadth(monkeypatch):
         line, _, bars = box.lines
         assert line.get_xdata().tolist() == sorted(widths) and set(line.get_ydata()) == {2.0}
         assert [segment[:, 1].tolist() for segment in bars[0].get_segments()] == [[1.0, 4.0]] * len(widths)
+
+
+def test_in_space_are_the_numbers_of_an_embedding_that_say_most():
+    rng = np.random.default_rng(0)
+    corner = rng.choice([-1.0, 1.0], size=(50, 3)) * [1.0, 0.9, 0.8]
+    # The first twice, mirrored, and two that hardly vary.
+    z = np.column_stack([0.01 * rng.normal(size=50), corner[:, 0], -0.99 * corner[:, 0], corner[:, 1:], np.ones(50)])
+    assert np.array_equal(drawing._telling(z.reshape(10, 5, 6)), corner.T)
+    assert np.array_equal(drawing._telling(z[:, 3:4]), np.stack([z[:, 3], np.zeros(50), np.zeros(50)]))
+    assert drawing._telling(np.zeros((4, 5))).shape == (3, 4)

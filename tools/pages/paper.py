@@ -30,7 +30,7 @@ FIGURES = {
     "return": ("return on test tasks while training", 340),
     "embedding": ("embeddings by t-SNE", 170),
     "embedding-pca": ("two principal components of the embeddings", 170),
-    "embedding-3d": ("the three numbers of the embeddings that vary most", 170),
+    "embedding-3d": ("three numbers of the embeddings", 170),
     "levels": ("where the policies go that logged each level", WIDTH),
     "q": ("Q of the policy's actions while training", 340),
     "breadth": ("return on test tasks by how broad the logged actions are", 440),

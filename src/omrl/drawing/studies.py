@@ -145,7 +145,7 @@ def clouds(
 ) -> Figure | None:
     """The embeddings of 20 tasks in every row, one colour per task: t-SNE, two principal components, or numbers of z.
 
-    In space these are the three that vary most: bounded embeddings show which corners and edges they are in.
+    In space these are the three that say most: bounded embeddings show which corners and edges they are in.
     """
     shown = [outcome for outcome in outcomes if outcome.run in embeddings]
     if not shown:
@@ -160,13 +160,16 @@ def clouds(
         points: Any = {"c": colours, "s": 4, "lw": 0, "rasterized": True}
         if kind == "embedding-3d":
             axes = space(figure, rows, columns, at)
-            axes.scatter(*_widest(found.z), depthshade=False, **points)
+            axes.set_box_aspect((1, 1, 1), zoom=0.88)
+            axes.scatter(*_telling(found.z), depthshade=False, **points)
         else:
             axes = figure.add_subplot(rows, columns, at)
             flat = found.flat if kind == "embedding" else found.axes[:, :2]
             axes.scatter(flat[:, 0], flat[:, 1], **points)
             axes.set(xticks=[], yticks=[])
-        axes.set_title(shortened(outcome.cell.row.label, 34), fontsize=8.5)
+        # The layout leaves no room above axes in space, which are drawn smaller for it.
+        room: Any = {"y": 1.01, "pad": 0} if kind == "embedding-3d" else {}
+        axes.set_title(shortened(outcome.cell.row.label, 34), fontsize=8.5, **room)
         if at % columns == 1 or columns == 1:  # the first of a line; text2D, because axes in space turn their labels
             place: Any = {"transform": axes.transAxes, "rotation": 90, "va": "center", "ha": "right", "fontsize": 8}
             write = axes.text2D if kind == "embedding-3d" else axes.text
@@ -174,11 +177,21 @@ def clouds(
     return figure
 
 
-def _widest(z: Array) -> Array:
-    """[3, n]: of points [..., l] the numbers that vary most, in their order; zeros where there are fewer than three."""
+def _telling(z: Array) -> Array:
+    """[3, n]: of points [..., l] the three numbers that say most, in their order; zeros where there are fewer.
+
+    The first varies most, each other one most beyond what those before it tell: the numbers of bounded embeddings vary
+    nearly alike, and some follow from others.
+    """
     points = z.reshape(-1, z.shape[-1])
-    widest = np.sort(np.argsort(-points.var(0), kind="stable")[:3])
-    return np.pad(points[:, widest].T, ((0, 3 - len(widest)), (0, 0)))
+    chosen: list[int] = []
+    left = points - points.mean(0)
+    while len(chosen) < min(3, points.shape[1]):
+        left[:, chosen] = 0.0
+        chosen.append(next(i for i in np.argsort(-left.var(0), kind="stable") if i not in chosen))
+        axis = left[:, chosen[-1]] / max(float(np.linalg.norm(left[:, chosen[-1]])), 1e-12)
+        left = left - axis[:, None] * (axis @ left)
+    return np.pad(points[:, sorted(chosen)].T, ((0, 3 - len(chosen)), (0, 0)))
 
 
 def levels(dataset: MetaDataset | None) -> Figure | None:
