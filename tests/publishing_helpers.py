@@ -20,6 +20,7 @@ def row(label, value, run="runs/one", data=WIND, **more):
         "data": data,
         "row": label,
         "run": run,
+        "algorithm": "focal",
         "level": "expert",
         "context_level": "expert",
         "seeds": 5,

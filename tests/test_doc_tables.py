@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pages import own_logs, paper, reliability, scale, speed
 from pages import results as results_page
-from publish import NOT_SHOWN
+from publish import on_pages
 
 from publishing_helpers import ANT, WIND, estimate, results, row, summary
 
@@ -323,22 +323,22 @@ def test_an_ablation_is_its_pictures_and_then_its_tables(tmp_path):
     figures = ["embedding", "return-log", "return"]
     assert paper.ablation("power-law", [one | {"folder": tmp_path, "figures": figures}]) == (
         '<img src="img/paper/power-law-embedding.png" width="340" alt="About \'power-law\': embeddings by t-SNE">\n'
-        '<img src="img/paper/power-law-return.png" width="340" '
+        '<img src="img/paper/power-law-return-log.png" width="340" '
         "alt=\"About 'power-law': return on test tasks while training\">\n\n"
         "**Embeddings of the training tasks**\n\n| row | ESR |\n| --- | ---: |\n| A | 0.5 |\n\n"
         "**Every comparison**\n\n| A |\n| --- |\n| B |\n"
     )
     assert paper.ablation("expert-data", PAPER) == "Not run yet.\n"
     for experiment in paper.experiments().values():
-        assert set(experiment.figures) - set(NOT_SHOWN) <= set(paper.FIGURES)
+        assert {*on_pages({"figures": experiment.figures})} <= set(paper.FIGURES)
         assert {*experiment.tables, "claims"} <= set(paper.TABLES)
     assert "power-law" in paper.ablations() and "comparison-ant-fwd-back" not in paper.ablations()
 
 
 def test_curves_are_those_of_the_comparisons():
     assert re.findall(r'src="([^"]+)"', paper.curves(PAPER)) == [
-        "img/paper/comparison-point-robot-wind-return.png",
-        "img/paper/comparison-ant-fwd-back-return.png",
+        "img/paper/comparison-point-robot-wind-return-log.png",
+        "img/paper/comparison-ant-fwd-back-return-log.png",
     ]
 
 

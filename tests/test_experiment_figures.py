@@ -12,7 +12,7 @@ import pytest
 
 from omrl.drawing import studies as drawing
 from omrl.reporting.gather import Curve
-from omrl.studies.definitions import experiments, get_experiment, get_scale
+from omrl.studies.definitions import experiments, get_scale
 
 CURVES = ("return", "return-log", "q")
 NOTE = get_scale("small").note
@@ -94,15 +94,29 @@ def test_q_has_round_labels_whatever_its_size(size, some, monkeypatch):
 
 
 def test_rows_of_the_comparisons_look_the_same_in_every_figure():
-    looks = {}
-    for one in map(get_experiment, ("comparison-sparse-point-robot", "comparison-ant-fwd-back", "dml-vs-bellman")):
-        for row, place in zip(one.rows, drawing.places(one), strict=True):
-            assert looks.setdefault(row.label, place) == place, (one.name, row.label)
-    assert drawing.places(get_experiment("comparison-ant-fwd-back"))[:4] == [0, 1, 2, 3]
-    assert drawing.places(get_experiment("dml-vs-bellman")) == [5, 6, 0, 1]
-    # A row of its own has a look that none of the others has.
-    assert drawing.places(get_experiment("deterministic-vs-probabilistic")) == [0, 3, 2, 1]
-    assert drawing.places(get_experiment("power-law")) == [0, 1, 2, 3]
+    seen = {}
+    for one in experiments().values():
+        compared = one.name.startswith("comparison-") or one.name in ("dml-vs-bellman", "expert-data")
+        for row, look in zip(one.rows, drawing.looks(one), strict=True):
+            assert not compared or seen.setdefault(row.label, look) == look, (one.name, row.label)
+    assert len({*seen.values()}) == len(seen) == 9
+
+
+@pytest.mark.parametrize("name", [name for name, one in experiments().items() if "levels" not in one.figures])
+def test_rows_of_a_figure_look_different_and_those_of_an_algorithm_have_one_colour(name):
+    experiment = experiments()[name]
+    found = drawing.looks(experiment)
+    assert len({*found}) == len(found)
+    of_one = [row.algorithm for row in experiment.rows].count("focal") == len(found)
+    pairs = {(row.algorithm, look[0]) for row, look in zip(experiment.rows, found, strict=True)}
+    assert len(pairs) == (len(found) if of_one else len({row.algorithm for row in experiment.rows}))
+
+
+def test_rows_of_an_algorithm_of_one_s_own_have_a_colour_of_their_own():
+    experiment = experiments()["comparison-ant-fwd-back"]
+    more = replace(experiment.rows[0], label="Mine", algorithm="mine:Mine")
+    *theirs, mine = drawing.looks(replace(experiment, rows=(*experiment.rows, more)))
+    assert theirs == drawing.looks(experiment) and mine[0] not in {colour for colour, _ in theirs}
 
 
 def test_the_figure_of_breadths_has_every_row_at_every_breadth(monkeypatch):

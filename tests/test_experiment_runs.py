@@ -120,8 +120,14 @@ def test_returns_say_whose_rows_tasks_were_known_by():
     )
     other = tabulating.returns([row, {**row, "data": "pumps", "family": None}])
     assert other.note == (
+        "Each task is known by 200 rows logged by the task's own expert (ants); "
+        "by 200 rows of the task's own log (pumps)."
+    )
+    # Where rows of the same data differ, they are named.
+    shifted = tabulating.returns([row, {**row, "row": "shifted", "context_level": "mixed"}])
+    assert shifted.note == (
         "Each task is known by 200 rows logged by the task's own expert (FOCAL of ants); "
-        "by 200 rows of the task's own log (FOCAL of pumps)."
+        "by 200 rows logged by the task's own agents, of all levels (shifted of ants)."
     )
 
 

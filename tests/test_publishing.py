@@ -11,10 +11,13 @@ import numpy as np
 import pictures
 import publish
 import pytest
+from matplotlib.figure import Figure
 from pages.speed import pieces
+from pictures import drawn_again
 from PIL import Image
 
-from publishing_helpers import results, row, summary
+from omrl.drawing import studies
+from publishing_helpers import WIND, results, row, summary
 
 
 @pytest.fixture
@@ -113,10 +116,18 @@ def test_runs_and_experiments_are_kept_apart(tmp_path, published):
 # -- experiments -------------------------------------------------------------------------------------------------------
 
 
+CURVES = f"""data,row,seed,metric,step,transitions,value
+{WIND},row runs/a,0,return,5,1000,1.5
+{WIND},row runs/a,0,return,10,2000,2.5
+{WIND},row runs/a,1,return,5,1000,0.5
+{WIND},row runs/a,0,q,5,1000,7
+"""
+
+
 def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, gpu="NVIDIA H200", **more):
     """The folder of `omrl paper run` with one more experiment, as it comes back from another machine."""
     found = results(name, [row(f"row {run}", value, run=run) for run in runs], figures=("return", "return-log"), **more)
-    files = {f"{name}/{file}": "data,row\n" for file in ("scores.csv", "curves.csv")}
+    files = {f"{name}/scores.csv": "data,row\n", f"{name}/curves.csv": CURVES}
     files |= {f"{name}/tables/{table}.{kind}": table for table in found["tables"] for kind in ("md", "csv")}
     files |= {f"{name}/figures/{figure}.{kind}": name for figure in found["figures"] for kind in ("png", "svg")}
     files |= {f"{name}/results.json": json.dumps(found), f"{name}/report/index.html": "<html>"}
@@ -139,6 +150,36 @@ def compared(family):
             for label, value in (("Batch PEARL", 4.0), ("FOCAL", 8.0))
         ],
     }
+
+
+def test_pictures_of_curves_are_drawn_from_their_raw_file(tmp_path, published, monkeypatch):
+    drawn = {}
+
+    def curves(experiment, outcomes, kind):
+        drawn.update({(outcome.cell.title, outcome.cell.row.label): outcome.facts.curves for outcome in outcomes})
+        assert [row.label for row in experiment.rows] == ["row runs/a", "row runs/b"] and kind == "return-log"
+        return honest(experiment, outcomes, kind)
+
+    honest = studies.curves
+    monkeypatch.setattr(studies, "curves", curves)
+    finished(tmp_path / "paper", "power-law")
+    published("paper", tmp_path / "paper" / "power-law")
+    assert drawn[WIND, "row runs/b"] == {}
+    of_first = drawn[WIND, "row runs/a"]
+    assert of_first["return"].transitions.tolist() == [1000, 2000] and of_first["q"].values.tolist() == [[7]]
+    # One of its seeds stopped.
+    assert np.array_equal(of_first["return"].values, [[1.5, 2.5], [0.5, np.nan]], equal_nan=True)
+    with Image.open(tmp_path / "img" / "paper" / "power-law-return-log.png") as picture:
+        assert min(picture.size) > 300
+
+
+def test_the_picture_of_breadths_has_those_that_its_data_is_named_after(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "breadth", lambda experiment, outcomes: seen.extend(outcomes) or honest())
+    honest, seen = Figure, []
+    rows = [row("FOCAL", value, data=f"{WIND}, action std {width}") for width, value in ((0.05, 1.0), (1, 2.0))]
+    (tmp_path / "curves.csv.gz").write_bytes(gzip.compress(b"data,row\n"))
+    drawn_again(results("breadth", rows, figures=("breadth",), folder=tmp_path), "breadth", tmp_path / "it.png")
+    assert [(one.cell.data.action_std, one.summary["mean"]["value"]) for one in seen] == [(0.05, 1.0), (1.0, 2.0)]
 
 
 def test_one_picture_sums_up_all_comparisons(tmp_path):
@@ -171,7 +212,7 @@ def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, publ
     assert json.loads((kept / "runs/a/config.json").read_text())["data"] == "data/walker-2d-params-large"
     written = [kept / file for file in listed(kept) if not file.endswith(".gz")]
     assert str(tmp_path) not in "".join(file.read_text() for file in written)
-    assert listed(tmp_path / "img" / "paper") == ["power-law-return.png"]
+    assert listed(tmp_path / "img" / "paper") == ["power-law-return-log.png"]
 
 
 def test_experiments_are_published_beside_others_in_the_order_of_their_definitions(tmp_path, published):
@@ -182,7 +223,7 @@ def test_experiments_are_published_beside_others_in_the_order_of_their_definitio
     kept = published("paper", out / "power-law")
     named = [one["experiment"] for one in publish.published(kept)]
     assert named == ["power-law", "dml-vs-bellman"]
-    assert listed(tmp_path / "img" / "paper") == ["dml-vs-bellman-return.png", "power-law-return.png"]
+    assert listed(tmp_path / "img" / "paper") == ["dml-vs-bellman-return-log.png", "power-law-return-log.png"]
 
 
 def test_a_shared_run_that_was_trained_again_is_kept_beside_the_first(tmp_path, published):
@@ -276,7 +317,7 @@ def test_a_study_of_one_s_own_is_published_as_the_paper_is(tmp_path, published):
     kept = published("goals", tmp_path / "study" / "goals")
     assert [one["experiment"] for one in publish.published(kept)] == ["goals"]
     assert (kept / "runs" / "a" / "config.json").is_file()
-    assert listed(tmp_path / "img") == ["goals/goals-return.png"]
+    assert listed(tmp_path / "img") == ["goals/goals-return-log.png"]
 
 
 def test_publishing_takes_a_name_and_folders(monkeypatch):

@@ -253,9 +253,9 @@ def test_what_is_said_before_the_claims_is_what_was_found():
         f"{pair(vel, 'FOCAL', bcq)} on half-cheetah-vel, {pair(ant, 'FOCAL', bcq)} on the ant, "
         f"{pair(walker, 'FOCAL', bcq)} on the walkers.",
         "{}, its dual form {}, cloning {}, Contextual BCQ {}, regularised Batch PEARL {}, MBML {}, Batch PEARL {}; the "
-        "data of these bodies {}.".format(*others, expert[walker]),
+        "experts of these bodies {}.".format(*others, expert[walker]),
         f"FOCAL gets {on_experts[WALKERS, 'FOCAL']}, {ways(experts[WALKERS, 'FOCAL']['normalised'])} of the way to "
-        f"them, and cloning {on_experts[WALKERS, cloning]}.",
+        f"the experts, and cloning {on_experts[WALKERS, cloning]};",
         "{} on half-cheetah-vel and {} on half-cheetah-fwd-back, {} on the ant and {} on the walkers; with it".format(
             *(of(family, "Batch PEARL")[0] for family in (vel, both, ant, walker))
         ),
@@ -265,12 +265,15 @@ def test_what_is_said_before_the_claims_is_what_was_found():
         f"half-cheetah-vel ({pair(vel, 'FOCAL', cloning, 'and')}), the ant ({pair(ant, 'FOCAL', cloning, 'and')}) "
         f"and the walkers ({pair(walker, 'FOCAL', cloning, 'and')}).",
         f"({pair(points, paper[0], cloning)}), and not with the strength",
-        f"FOCAL gets {on_experts[both, 'FOCAL']} on half-cheetah-fwd-back and {on_experts[ant, 'FOCAL']} on the ant",
-        f"({expert[both]} and {expert[ant]}), and is ahead",
-        "half-cheetah-vel ({} against {}); on the walkers {} and {} are".format(
+        f"{on_experts[both, 'FOCAL']} on half-cheetah-fwd-back and {on_experts[ant, 'FOCAL']} on the ant, "
+        f"where they have {expert[both]} and {expert[ant]}.",
+        f"on the first ({on_experts[both, cloning]}), and not told from it on the second ({on_experts[ant, cloning]}).",
+        "half-cheetah-vel** ({} against {}); on the walkers {} and {} are".format(
             *(shown(encoders[data, row]["mean"]["value"]) for data, row in np.array(drawn)[[0, 2, 1, 3]])
         ),
-        "{} and {} are nearest to their own task with the one, {} and {} with the other".format(*told),
+        "{0} against {2} of the contexts are nearest to their own task on half-cheetah-vel, {1} against {3} on".format(
+            *told
+        ),
         f"inverse powers {esr[0]} and {esr[1]}",
         f"linear and square {esr[2]} and {esr[3]} (the paper: {theirs[0]}, {theirs[1]}, {theirs[2]} and {theirs[3]})",
         f"sparse-point-robot ({pair(points, dual, 'FOCAL')})",
@@ -281,13 +284,21 @@ def test_what_is_said_before_the_claims_is_what_was_found():
     )
     assert [family for family, label in ahead.items() if label != bcq] == [walker] and ahead[walker] == "FOCAL"
     assert max(found[walker].values(), key=lambda row: row["mean"]["value"])["row"] == "FOCAL"
+    (of_ants,) = (one for one in PUBLISHED if one["experiment"] == "comparison-ant-fwd-back")
+    ways_of_ant = returns_of(of_ants)[ant, paper[0]].mean(0)
+    trials = json.loads((RESULTS / "tuning" / "walker-2d-params.json").read_text())
+    tried = {row: shown(max(one["return"] for one in trials if one["row"] == row)) for row in (bcq, "FOCAL")}
     # In comparisons, of seeds.
     lows = {
         label: sorted(found[family][label]["metrics"]["return"]) for family, label in ((ant, held), (walker, "FOCAL"))
     }
     assert_says(
         (RESULTS.parent / "docs" / "comparisons.md").read_text(),
-        "BCQ {}, FOCAL {}, cloning {}, MBML {}.".format(*of(ant, bcq, "FOCAL", cloning, "MBML")),
+        "BCQ {}, FOCAL {}, cloning {}. MBML has {}, behind".format(*of(ant, bcq, "FOCAL", cloning, "MBML")),
+        "FOCAL has {} after 20,000 updates, {:.0f} forward and {:.0f} backward".format(
+            *of(ant, paper[0]), *ways_of_ant
+        ),
+        f"Contextual BCQ was ahead: {tried[bcq]}, and FOCAL {tried['FOCAL']}.",
         "four seeds of {:.0f} to {:.0f} and one of {:.0f}.".format(*(lows[held][i] for i in (1, 4, 0))),
         "(FOCAL's lie between {:.0f} and {:.0f})".format(lows["FOCAL"][0], lows["FOCAL"][-1]),
     )
@@ -309,8 +320,8 @@ def test_what_is_said_before_the_claims_is_what_was_found():
                 if row != drawn[2][1]
             )
         ),
-        f"told, {on_experts[both, 'FOCAL']} against {on_experts[both, cloning]}.",
-        f"gets {on_experts[WALKERS, 'FOCAL']} from experts and {others[0]} from mixed data",
+        f"from cloning, {on_experts[both, 'FOCAL']} against {on_experts[both, cloning]}.",
+        f"gets {on_experts[WALKERS, 'FOCAL']} from expert logs and {others[0]} from mixed ones",
     )
 
 

@@ -4,21 +4,29 @@
     python tools/pictures.py quickstart/report
 
 joins docs/img/adapted.png, the one of README.md, from figures of a report: on the left the adapted policies' ways to
-the goals, on the right the embeddings by t-SNE. What all comparisons say in one picture is drawn by tools/publish.py.
+the goals, on the right the embeddings by t-SNE. What all comparisons say in one picture, and returns and Q while
+training, are drawn from raw files by tools/publish.py.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from PIL import Image
 
+from omrl.drawing import studies
 from omrl.drawing.style import COLOURS, INK, STYLE
+from omrl.reporting.gather import Curve
+from omrl.studies.definitions import Row
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "img"
 HEIGHT, MARGIN = 620, 24
@@ -53,6 +61,35 @@ def overview(compared: Sequence[Mapping[str, Any]], target: Path) -> None:
         panels[0].set_yticks(range(len(labels)), labels)
         panels[0].invert_yaxis()
         figure.savefig(target, dpi=120)
+
+
+def drawn_again(results: Mapping[str, Any], kind: str, target: Path) -> None:
+    """A figure of returns or of Q as an experiment draws it, from what is published of it in its `folder`."""
+    found: dict[tuple[str, str], dict[str, dict[int, dict[float, float]]]] = {}
+    with gzip.open(results["folder"] / "curves.csv.gz", "rt", newline="") as opened:
+        for line in csv.DictReader(opened):
+            seeds = found.setdefault((line["data"], line["row"]), {}).setdefault(line["metric"], {})
+            seeds.setdefault(int(line["seed"]), {})[float(line["transitions"])] = float(line["value"])
+    rows = {row["row"]: Row(row["row"], row["algorithm"]) for row in results["rows"]}
+    outcomes: list[Any] = []
+    for row in results["rows"]:
+        of_row = {metric: _curve(seeds) for metric, seeds in found.get((row["data"], row["row"]), {}).items()}
+        # How broad the logged actions are is in the title of data that was logged so.
+        _, broad, std = row["data"].partition(", action std ")
+        data = SimpleNamespace(action_std=float(std) if broad else None)
+        cell = SimpleNamespace(title=row["data"], row=rows[row["row"]], data=data)
+        outcomes.append(SimpleNamespace(cell=cell, facts=SimpleNamespace(curves=of_row), summary={"mean": row["mean"]}))
+    experiment: Any = SimpleNamespace(rows=tuple(rows.values()))
+    with rc_context(STYLE):
+        breadth = kind == "breadth"
+        figure = studies.breadth(experiment, outcomes) if breadth else studies.curves(experiment, outcomes, kind)
+        figure.savefig(target, dpi=160, facecolor="white")
+
+
+def _curve(seeds: Mapping[int, Mapping[float, float]]) -> Curve:
+    """Values [seeds, looks]; a seed that stopped has none from there on."""
+    at = np.array(sorted({place for own in seeds.values() for place in own}))
+    return Curve(at, at, np.array([[own.get(place, np.nan) for place in at] for own in seeds.values()]))
 
 
 def adapted(report: Path, target: Path) -> None:

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pictures import overview
+from pictures import drawn_again, overview
 
 from omrl.families import FAMILIES
 from omrl.runs.config import of_this_version
@@ -42,8 +42,8 @@ SETTINGS = ("config.json", "environment.json", "timings.json")
 OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
 # Long and alike from line to line: a tenth of their size when compressed.
 RAW = ("scores.csv", "curves.csv")
-# The same curves as `return`, which pages show.
-NOT_SHOWN = ("return-log",)
+# What their raw files tell is drawn from these: all in one style.
+DRAWN_AGAIN = ("return", "return-log", "q", "breadth")
 # Experiments that one picture sums up.
 COMPARISONS = "comparison-"
 # How long commands took that made published experiments.
@@ -181,6 +181,11 @@ def note_pieces(found: Mapping[Path, Results]) -> None:
         write_json(kept, noted)
 
 
+def on_pages(results: Results) -> list[str]:
+    """The figures that pages show: where rows draw batches of different sizes, returns have a logarithmic axis."""
+    return [name for name in results["figures"] if name != "return" or "return-log" not in results["figures"]]
+
+
 def machine_of(run: Path) -> str:
     """The GPU and cores that a run had."""
     environment = _read(run / "environment.json")
@@ -198,11 +203,13 @@ def tidy(study: Path) -> None:
     pictures = PICTURES / study.name
     shutil.rmtree(pictures, ignore_errors=True)
     for results in there:
-        for figure in results["figures"]:
-            if figure not in NOT_SHOWN:
-                pictures.mkdir(parents=True, exist_ok=True)
-                shown = pictures / f"{results['experiment']}-{figure}.png"
-                shutil.copyfile(results["folder"] / "figures" / f"{figure}.png", shown)
+        for figure in on_pages(results):
+            pictures.mkdir(parents=True, exist_ok=True)
+            picture = pictures / f"{results['experiment']}-{figure}.png"
+            if figure in DRAWN_AGAIN:
+                drawn_again(results, figure, picture)
+            else:
+                shutil.copyfile(results["folder"] / "figures" / f"{figure}.png", picture)
     if compared := [results for results in there if results["experiment"].startswith(COMPARISONS)]:
         pictures.mkdir(parents=True, exist_ok=True)
         overview(compared, pictures / "overview.png")

@@ -10,7 +10,7 @@ from typing import Any
 
 from aa_rate import rate
 from pages.markdown import interval, number, table
-from publish import COMPARISONS, NOT_SHOWN
+from publish import COMPARISONS, on_pages
 
 from omrl.families import FAMILIES
 from omrl.reporting.tables import NONE
@@ -28,6 +28,7 @@ WIDTH = 680
 # What a kind of figure shows, and its pixels for each row or data set that has a panel there.
 FIGURES = {
     "return": ("return on test tasks while training", 340),
+    "return-log": ("return on test tasks while training", 340),
     "embedding": ("embeddings by t-SNE", 170),
     "embedding-pca": ("two principal components of the embeddings", 170),
     "embedding-3d": ("three numbers of the embeddings", 170),
@@ -107,7 +108,7 @@ def ablation(name: str, paper: Any) -> str:
     """All pictures and tables of an experiment."""
     for one in paper:
         if one["experiment"] == name:
-            shown = "".join(picture(one, figure) for figure in one["figures"] if figure not in NOT_SHOWN)
+            shown = "".join(picture(one, figure) for figure in on_pages(one))
             return "\n".join([shown, *(_included(one, kind, TABLES[kind]) for kind in one["tables"])])
     return "Not run yet.\n"
 
@@ -143,7 +144,7 @@ def picture(results: Any, figure: str) -> str:
 
 def curves(paper: Any) -> str:
     """Returns of the comparisons while training."""
-    return "".join(picture(results, "return") for results in compared(paper))
+    return "".join(picture(one, figure) for one in compared(paper) for figure in on_pages(one))
 
 
 def tried(trial: Any) -> dict[str, float]:

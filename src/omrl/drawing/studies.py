@@ -16,13 +16,30 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocato
 
 from omrl.data import MetaDataset
 from omrl.drawing.behaviour import draw_trajectories
-from omrl.drawing.style import INK, amounts, colour, dash, finish, new, shortened, space, style, task_colours
+from omrl.drawing.style import (
+    COLOURS,
+    INK,
+    Dash,
+    amounts,
+    colour,
+    dash,
+    finish,
+    new,
+    shortened,
+    space,
+    style,
+    task_colours,
+)
 from omrl.reporting.probe import Embedding
-from omrl.studies.definitions import Experiment, get_experiment
+from omrl.studies.definitions import Experiment, Row, get_experiment
 from omrl.studies.judging import Array, Outcome
 
 # Up to here values of Q are drawn as they are where others are by orders of magnitude.
 LINEAR = 100.0
+# From so many rows on, the ranges between their seeds are only hinted at.
+CROWDED = 7
+# So many rows of an algorithm are told by their dashes, more by colours.
+OF_A_COLOUR = 3
 
 
 def draw(
@@ -52,12 +69,29 @@ def draw(
     return drawn
 
 
-def places(experiment: Experiment) -> list[int]:
-    """Which colour and dash each row has: those that the comparisons have too look the same in every figure."""
-    of_comparisons = [row.label for row in get_experiment("comparison-sparse-point-robot").rows]
-    taken = {row.label: of_comparisons.index(row.label) for row in experiment.rows if row.label in of_comparisons}
-    free = (place for place in count() if place not in taken.values())
-    return [taken[row.label] if row.label in taken else next(free) for row in experiment.rows]
+def looks(experiment: Experiment) -> list[tuple[str, Dash]]:
+    """Every row's colour and dash: an algorithm has one colour, in all figures, and its rows differ in their dashes.
+
+    Where too many rows are of one algorithm, each has a colour of its own. Rows that the comparisons have too look the
+    same in every figure.
+    """
+    algorithms = list(dict.fromkeys(row.algorithm for row in (*_compared(), *experiment.rows)))
+    own = [row.algorithm for row in experiment.rows]
+    if max(map(own.count, own)) > OF_A_COLOUR or len(algorithms) > len(COLOURS):
+        return [(colour(place), dash(place)) for place in range(len(own))]
+    taken: dict[str, dict[str, int]] = {algorithm: {} for algorithm in algorithms}
+    for row in _compared():
+        taken[row.algorithm][row.label] = len(taken[row.algorithm])
+    for row in experiment.rows:
+        dashes, labels = taken[row.algorithm], [one.label for one in experiment.rows]
+        if row.label not in dashes:
+            there = [place for label, place in dashes.items() if label in labels]
+            dashes[row.label] = next(place for place in count() if place not in there)
+    return [(colour(algorithms.index(row.algorithm)), dash(taken[row.algorithm][row.label])) for row in experiment.rows]
+
+
+def _compared() -> tuple[Row, ...]:
+    return get_experiment("comparison-sparse-point-robot").rows
 
 
 def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Figure:
@@ -66,7 +100,7 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
     titles = list(dict.fromkeys(outcome.cell.title for outcome in outcomes))
     width = 4.6 * len(titles) + 0.4
     # The legend stands below: as many of its entries side by side as fit, in inches.
-    labels, looks = [shortened(row.label, 34) for row in experiment.rows], places(experiment)
+    labels, own_looks = [shortened(row.label, 34) for row in experiment.rows], looks(experiment)
     across = max(int(width / (0.5 + 0.058 * max(map(len, labels)))), 1)
     figure = new(width, 2.9 + 0.18 * -(-len(labels) // across))
     for axes, title in zip(np.atleast_1d(figure.subplots(1, len(titles))), titles, strict=True):
@@ -74,20 +108,21 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
             if outcome.cell.title != title or metric not in outcome.facts.curves:
                 continue
             curve, index = outcome.facts.curves[metric], experiment.rows.index(outcome.cell.row)
-            own = {"color": colour(looks[index])}
+            own_colour, own_dash = own_looks[index]
             values = np.where(np.isfinite(curve.values), curve.values, np.nan)
             there = np.isfinite(values).any(0)
             x, values = curve.transitions[there], values[:, there]
             axes.plot(
                 x,
                 np.nanmean(values, axis=0),
-                **own,
-                ls=dash(looks[index]),
+                color=own_colour,
+                ls=own_dash,
                 label=labels[index],
                 marker="o" if len(x) <= 15 else "",
                 markersize=3,
             )
-            axes.fill_between(x, np.nanmin(values, axis=0), np.nanmax(values, axis=0), **own, alpha=0.18, lw=0)
+            ends = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+            axes.fill_between(x, *ends, color=own_colour, alpha=0.18 if len(labels) < CROWDED else 0.08, lw=0)
         axes.set(title=title, xlabel="transitions sampled by each seed")
         axes.set_ylabel("Q of the policy's actions" if metric == "q" else "mean return on test tasks")
         if kind == "return-log":
@@ -108,7 +143,7 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
 
 def breadth(experiment: Experiment, outcomes: Sequence[Outcome]) -> Figure:
     """Returns over the breadth of the logged actions, with their 95 % intervals: who wins at which."""
-    figure, looks = new(5.2, 3.4), places(experiment)
+    figure, own_looks = new(5.2, 3.4), looks(experiment)
     axes = figure.subplots()
     for index, row in enumerate(experiment.rows):
         own = {one.cell.data.action_std: one.summary["mean"] for one in outcomes if one.cell.row == row}
@@ -117,7 +152,8 @@ def breadth(experiment: Experiment, outcomes: Sequence[Outcome]) -> Figure:
         # One seed has no interval.
         ends = [[mean[end] if mean[end] is not None else mean["value"] for _, mean in found] for end in ("low", "high")]
         around = np.abs(np.array(ends) - value)
-        look: Any = {"color": colour(looks[index]), "ls": dash(looks[index])}
+        own_colour, own_dash = own_looks[index]
+        look: Any = {"color": own_colour, "ls": own_dash}
         axes.errorbar(widths, value, around, **look, marker="o", markersize=4, capsize=2.5, label=row.label)
     ticks = sorted({outcome.cell.data.action_std for outcome in outcomes if outcome.cell.data.action_std})
     axes.set_xscale("log")

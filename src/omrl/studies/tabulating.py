@@ -64,13 +64,17 @@ def _words(name: str) -> str:
 
 def _known_by(rows: Rows) -> str:
     """Whose rows the tasks were known by, which is the same in most studies."""
-    of_rows: dict[str, list[str]] = {}
-    for row in rows:
-        words = context_words(CONTEXT_ROWS, row["context_level"], row["family"])
-        of_rows.setdefault(words, []).append(f"{row['row']} of {row['data']}")
-    if len(of_rows) == 1:
-        return f"Each task is known by {next(iter(of_rows))}."
-    each = [f"{words} ({', '.join(whose)})" for words, whose in of_rows.items()]
+    said = [context_words(CONTEXT_ROWS, row["context_level"], row["family"]) for row in rows]
+    if len({*said}) == 1:
+        return f"Each task is known by {said[0]}."
+    of_data: dict[str, set[str]] = {}
+    for row, words in zip(rows, said, strict=True):
+        of_data.setdefault(row["data"], set()).add(words)
+    by_data = all(len(words) == 1 for words in of_data.values())
+    whose: dict[str, list[str]] = {}
+    for row, words in zip(rows, said, strict=True):
+        whose.setdefault(words, []).append(row["data"] if by_data else f"{row['row']} of {row['data']}")
+    each = [f"{words} ({', '.join(dict.fromkeys(names))})" for words, names in whose.items()]
     return f"Each task is known by {'; by '.join(each)}."
 
 
