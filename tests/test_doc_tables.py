@@ -338,7 +338,7 @@ def test_an_ablation_is_its_pictures_and_then_its_tables(tmp_path):
 def test_curves_are_those_of_the_comparisons():
     assert re.findall(r'src="([^"]+)"', paper.curves(PAPER)) == [
         "img/paper/comparison-point-robot-wind-return-log.png",
-        "img/paper/comparison-ant-fwd-back-return-log.png",
+        "img/paper/comparison-ant-fwd-back-return.png",
     ]
 
 
