@@ -126,7 +126,9 @@ CURVES = f"""data,row,seed,metric,step,transitions,value
 
 def finished(out, name, runs=("runs/a", "runs/b"), value=1.0, gpu="NVIDIA H200", **more):
     """The folder of `omrl paper run` with one more experiment, as it comes back from another machine."""
-    found = results(name, [row(f"row {run}", value, run=run) for run in runs], figures=("return", "return-log"), **more)
+    found = results(
+        name, [row(f"row {run}", value, run=run) for run in runs], figures=("embedding", "return", "return-log"), **more
+    )
     files = {f"{name}/scores.csv": "data,row\n", f"{name}/curves.csv": CURVES}
     files |= {f"{name}/tables/{table}.{kind}": table for table in found["tables"] for kind in ("md", "csv")}
     files |= {f"{name}/figures/{figure}.{kind}": name for figure in found["figures"] for kind in ("png", "svg")}
@@ -198,7 +200,7 @@ def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, publ
     found = finished(out, "power-law", runs=("runs/a", "runs/a", "runs/b"))
     kept = published("paper", out / "power-law")
     assert listed(kept) == [
-        *(f"power-law/{file}" for file in ("curves.csv.gz", "figures/return-log.png", "figures/return.png")),
+        *(f"power-law/{file}" for file in ("curves.csv.gz", "figures/embedding.png")),
         *(f"power-law/{file}" for file in ("results.json", "scores.csv.gz")),
         *(f"power-law/tables/{name}.{kind}" for name in ("claims", "returns") for kind in ("csv", "md")),
         *(f"runs/{run}/{file}.json" for run in "ab" for file in ("config", "environment", "timings")),
@@ -212,7 +214,7 @@ def test_an_experiment_is_published_with_the_settings_of_its_runs(tmp_path, publ
     assert json.loads((kept / "runs/a/config.json").read_text())["data"] == "data/walker-2d-params-large"
     written = [kept / file for file in listed(kept) if not file.endswith(".gz")]
     assert str(tmp_path) not in "".join(file.read_text() for file in written)
-    assert listed(tmp_path / "img" / "paper") == ["power-law-return-log.png"]
+    assert listed(tmp_path / "img" / "paper") == ["power-law-embedding.png", "power-law-return-log.png"]
 
 
 def test_experiments_are_published_beside_others_in_the_order_of_their_definitions(tmp_path, published):
@@ -223,7 +225,9 @@ def test_experiments_are_published_beside_others_in_the_order_of_their_definitio
     kept = published("paper", out / "power-law")
     named = [one["experiment"] for one in publish.published(kept)]
     assert named == ["power-law", "dml-vs-bellman"]
-    assert listed(tmp_path / "img" / "paper") == ["dml-vs-bellman-return-log.png", "power-law-return-log.png"]
+    assert listed(tmp_path / "img" / "paper") == [
+        f"{name}-{figure}.png" for name in ("dml-vs-bellman", "power-law") for figure in ("embedding", "return-log")
+    ]
 
 
 def test_a_shared_run_that_was_trained_again_is_kept_beside_the_first(tmp_path, published):
@@ -317,7 +321,7 @@ def test_a_study_of_one_s_own_is_published_as_the_paper_is(tmp_path, published):
     kept = published("goals", tmp_path / "study" / "goals")
     assert [one["experiment"] for one in publish.published(kept)] == ["goals"]
     assert (kept / "runs" / "a" / "config.json").is_file()
-    assert listed(tmp_path / "img") == ["goals/goals-return-log.png"]
+    assert listed(tmp_path / "img") == ["goals/goals-embedding.png", "goals/goals-return-log.png"]
 
 
 def test_publishing_takes_a_name_and_folders(monkeypatch):

@@ -86,9 +86,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def files(results: Results) -> list[str]:
-    """What is kept of an experiment, in its folder. SVG and the report can be made again, and say nothing more."""
+    """What is kept of an experiment, in its folder. SVG and the report say nothing more, curves are drawn again."""
     tables = [f"tables/{name}.{kind}" for name in results["tables"] for kind in ("md", "csv")]
-    figures = [f"figures/{name}.png" for name in results["figures"]]
+    figures = [f"figures/{name}.png" for name in results["figures"] if name not in DRAWN_AGAIN]
     return ["results.json", *RAW, *tables, *figures]
 
 
