@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,8 @@ import numpy as np
 import pytest
 from behaviour_helpers import OPTIONS, SMALL, SPARSE, command, contents, leftovers, stop_in
 
+from omrl import progress
+from omrl.behaviour import collect as collecting
 from omrl.behaviour.collect import collect
 from omrl.behaviour.policies import PolicyFiles
 from omrl.behaviour.rollout import roll_out
@@ -29,11 +32,11 @@ STEPS, LEVELS = [184, 280, 400], ["random", "medium", "expert"]
 # Saves after every round; slow roll-outs, a task at a time, so that a signal can meet them.
 DRIVER = """
 import sys, time
-from omrl.behaviour import agents, collect, rollout
+from omrl.behaviour import agents, collect
 from omrl.cli import main
 agents.SAVE_SECONDS, collect.ROLLOUT_TASKS = 0.0, 1
-honest = rollout.roll_out
-rollout.roll_out = lambda *a, **k: (time.sleep(0.1), honest(*a, **k))[1]
+honest = collect.roll_out
+collect.roll_out = lambda *a, **k: (time.sleep(0.1), honest(*a, **k))[1]
 main()
 """
 
@@ -142,6 +145,46 @@ def test_the_untrained_policy_is_scored_and_its_rows_are_not_kept(small):
     logged = roll_out(SPARSE, stored.tasks, weights, biases, **settings)
     for entry, rows in zip(dataset.manifest.tasks, logged, strict=True):
         assert entry.reference.random == pytest.approx(rows.arrays["rewards"].sum() / 2)
+
+
+@pytest.mark.parametrize(("envs", "at_once"), [(1, 1), (1, 3), (12, 1)])
+def test_the_same_rows_are_logged_however_many_checkpoints_are_rolled_out_at_once(
+    envs, at_once, small, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(collecting, "ROLLOUT_ENVS", envs)
+    monkeypatch.setattr(collecting, "ROLLOUTS_AT_ONCE", at_once)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    shutil.copytree(small / "policies", tmp_path / "policies" / SPARSE.name)
+    again = {"episodes": 2, "from_policies": True, "policies": tmp_path / "policies"}
+    collect("sparse-point-robot", tmp_path / "again", **again)
+    made, whole = contents(tmp_path / "again"), contents(small)
+    assert [made[f"task-00{i}.safetensors"] == whole[f"task-00{i}.safetensors"] for i in range(3)] == [True] * 3
+    # Every rollout that is finished is progress.
+    lines = re.findall(r"rolling out 3 checkpoints: (\d+) %", capsys.readouterr().err)
+    assert lines == (["33", "67", "100"] if envs == 1 else ["67", "100"])
+
+
+def test_what_is_rolled_out_ends_at_once_when_it_is_interrupted(small, tmp_path, monkeypatch):
+    ended = []
+
+    def roll_out(*_, stopped, length, **__):
+        if length == SPARSE.horizon:  # the untrained policy
+            return honest(*_, stopped=stopped, length=length, **__)
+        os.kill(os.getpid(), signal.SIGINT)
+        ended.append(stopped.wait(60))
+        return honest(*_, stopped=stopped, length=length, **__)
+
+    honest = collecting.roll_out
+    monkeypatch.setattr(collecting, "roll_out", roll_out)
+    shutil.copytree(small / "policies", tmp_path / "policies" / SPARSE.name)
+    again = {"episodes": 2, "from_policies": True, "policies": tmp_path / "policies"}
+    with pytest.raises(KeyboardInterrupt):
+        collect("sparse-point-robot", tmp_path / "again", **again)
+    assert ended and all(ended)
+    assert not (tmp_path / "again").exists()
+    monkeypatch.setattr(collecting, "roll_out", honest)
+    collect("sparse-point-robot", tmp_path / "again", **again)
+    assert contents(tmp_path / "again")["task-000.safetensors"] == contents(small)["task-000.safetensors"]
 
 
 def test_one_level_logs_its_checkpoint_alone(small, tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
@@ -26,6 +27,13 @@ def rolled(family, count=3, chosen=None, seed=(0, 7), **options):
 def walker_rows():
     """Untrained walkers fall over, so their episodes end early."""
     return rolled(WALKER)
+
+
+def test_nothing_is_rolled_out_for_whoever_no_longer_waits():
+    stopped = Event()
+    assert len(rolled(SPARSE, stopped=stopped)) == 3
+    stopped.set()
+    assert rolled(SPARSE, stopped=stopped) == []
 
 
 def test_every_task_has_the_rows_of_full_episodes(walker_rows):

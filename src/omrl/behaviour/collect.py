@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -41,9 +43,13 @@ from omrl.units.place import LOCAL, check
 # Tasks rolled out together. A constant, because it bounds memory and must not depend on what an interruption left.
 ROLLOUT_TASKS = 25
 # Environments that are simulated together at most: few tasks are rolled out at several checkpoints at once, so that
-# every core has work. Rows do not depend on it.
+# every core has work. Two such rollouts go on beside one another: while one waits for the slowest of its threads or for
+# Python, the other has the cores. Rows depend on neither.
 ROLLOUT_ENVS = 2_500
+ROLLOUTS_AT_ONCE = 2
 CURVE_POINTS = 50
+# What one checkpoint's policies logged, task by task.
+Rollouts = list[Rollout]
 JOB = "job.json"
 POLICIES = folders.Kind("folder of policies", INDEX, (INDEX, "step-*.safetensors", "learning-curve.csv"), adopted=False)
 WORK = folders.Kind(
@@ -338,9 +344,9 @@ def _log_rollouts(
     family, steps = stored.family, rollout["checkpoints"]
     order = [task.name for task in stored.tasks]
 
-    def logged(
-        chunk: Sequence[Task], steps: Sequence[int], action_std: float | None, length: int
-    ) -> list[list[Rollout]]:
+    stopped = Event()
+
+    def logged(chunk: Sequence[Task], steps: Sequence[int], action_std: float | None, length: int) -> list[Rollouts]:
         """What the chunk's policies log at each of some checkpoints, all side by side."""
         rows = [order.index(task.name) for task in chunk]
         kinds = zip(*(stored.weights(step) for step in steps), strict=True)
@@ -357,27 +363,36 @@ def _log_rollouts(
             seeds=[(rollout["seed"], step) for step in steps for _ in chunk],
             length=length,
             action_std=action_std,
+            stopped=stopped,
         )
         return [found[first : first + len(chunk)] for first in range(0, len(found), len(chunk))]
 
-    with Meter(f"rolling out {len(steps)} checkpoints", len(tasks)) as meter:
-        for start in range(0, len(tasks), ROLLOUT_TASKS):
-            chunk = tasks[start : start + ROLLOUT_TASKS]
-            if not all(writer.done(task.name) for task in chunk):
-                # The untrained policy, as it is, says what no skill at all gives; its rows are not kept.
-                (untrained,) = logged(chunk, [0], None, family.horizon) if rollout["untrained"] else [None]
-                at_once = max(1, ROLLOUT_ENVS // (len(chunk) * rollout["episodes"]))
-                parts = [
-                    part
-                    for first in range(0, len(steps), at_once)
-                    for part in logged(
-                        chunk, steps[first : first + at_once], rollout["action_std"], family.logged_steps
-                    )
-                ]
-                for i, task in enumerate(chunk):
-                    random = None if untrained is None else _mean_return(untrained[i].arrays, family.horizon)
-                    _write_task(writer, task.name, rollout, [part[i] for part in parts], random, family.horizon)
-            meter.update(start + len(chunk))
+    def logged_at_all(pool: ThreadPoolExecutor, chunk: Sequence[Task]) -> Iterator[list[Rollouts]]:
+        """The same at all checkpoints, some of them at a time."""
+        fitting = ROLLOUT_ENVS // (len(chunk) * rollout["episodes"])
+        size = max(1, min(fitting, -(-len(steps) // ROLLOUTS_AT_ONCE)))
+        groups = [steps[first : first + size] for first in range(0, len(steps), size)]
+        return pool.map(lambda group: logged(chunk, group, rollout["action_std"], family.logged_steps), groups)
+
+    total = len(tasks) * len(steps)
+    with Meter(f"rolling out {len(steps)} checkpoints", total) as meter, ThreadPoolExecutor(ROLLOUTS_AT_ONCE) as pool:
+        try:
+            for start in range(0, len(tasks), ROLLOUT_TASKS):
+                chunk = tasks[start : start + ROLLOUT_TASKS]
+                if not all(writer.done(task.name) for task in chunk):
+                    # The untrained policy, as it is, says what no skill at all gives; its rows are not kept.
+                    (untrained,) = logged(chunk, [0], None, family.horizon) if rollout["untrained"] else [None]
+                    parts: list[Rollouts] = []
+                    for found in logged_at_all(pool, chunk):
+                        parts += found
+                        meter.update(start * len(steps) + len(parts) * len(chunk))
+                    for i, task in enumerate(chunk):
+                        random = None if untrained is None else _mean_return(untrained[i].arrays, family.horizon)
+                        _write_task(writer, task.name, rollout, [part[i] for part in parts], random, family.horizon)
+                meter.update((start + len(chunk)) * len(steps))
+        except BaseException:
+            stopped.set()  # the pool waits for what goes on
+            raise
     writer.finish()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ def roll_out(
     length: int | None = None,
     action_std: float | None = None,
     threads: int | None = None,
+    stopped: Event | None = None,
 ) -> list[Rollout]:
     """Stochastic episodes of policies, one for each of `tasks`, in which a task may stand several times.
 
@@ -37,7 +39,7 @@ def roll_out(
     One that terminates early starts another episode until it has the rows of a full one, so each policy gets at least
     `episodes * length` rows and every episode is whole. `action_std` replaces the policies' own standard deviation
     before tanh. A policy's random numbers are seeded by its entry of `seeds` and its task's position in the family
-    alone, whichever others run beside it.
+    alone, whichever others run beside it. Nothing is returned once `stopped` is set, by whoever no longer waits for it.
     """
     full = length or family.logged_steps
     count, shape = len(tasks) * episodes, (len(tasks), episodes, -1)
@@ -53,6 +55,9 @@ def roll_out(
     obs = np.zeros((count, family.obs_dim), dtype=np.float32)
     log: list[dict[str, Array]] = []
     while active.any():
+        if stopped is not None and stopped.is_set():
+            simulator.close()
+            return []
         if active[live].mean() <= 0.5:
             # A few that fell early need more episodes: the others need not be simulated meanwhile.
             state = simulator.get_state()[active[live]]
