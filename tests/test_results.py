@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import re
 from dataclasses import asdict
-from pathlib import Path
 
-import numpy as np
 import pytest
 from choose import TRIALS, choices, with_values
-from publish import published
 from publish import runs as runs_of
 from scale import units_of
 
@@ -21,13 +17,11 @@ from omrl.evaluation import stats
 from omrl.families import FAMILIES
 from omrl.runs.config import of_this_version
 from omrl.studies import tabulating
-from omrl.studies.definitions import Claim, experiments
-from omrl.studies.judging import DOES_NOT, EQUAL, HOLDS, UNDECIDED, Scored, across_families, judge, together, way
+from omrl.studies.definitions import experiments
+from omrl.studies.judging import DOES_NOT, HOLDS, across_families, judge, together
+from results_helpers import PAPER, PUBLISHED, RESULTS, assert_says, matrix_of, raw_scores, returns_of, scored
 
-RESULTS = Path(__file__).parents[1] / "results"
-PAPER = RESULTS / "paper"
 RUNS = sorted(path.parent for path in (RESULTS / "half").glob("*/config.json"))
-PUBLISHED = published(PAPER)
 
 
 def read_config(folder):
@@ -50,20 +44,6 @@ def check_config(config, changes):
 def close(value):
     """Raw returns are written with six digits."""
     return pytest.approx(value, rel=1e-4, abs=1e-4)
-
-
-def matrix_of(scores):
-    """The mean return of every seed in every task, [seeds, tasks]."""
-    episodes = {}
-    for score in scores:
-        episodes.setdefault((int(score["seed"]), score["task"]), []).append(float(score["return"]))
-    seeds, tasks = (list(dict.fromkeys(names)) for names in zip(*episodes, strict=True))
-    return np.array([[np.mean(episodes[seed, task]) for task in tasks] for seed in seeds])
-
-
-def raw_scores(file):
-    with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as opened:
-        return list(csv.DictReader(opened))
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
@@ -96,14 +76,6 @@ def test_runs_in_full_precision_differ_from_those_in_bfloat16_by_that_alone():
 
 def by_name(results):
     return results["experiment"]
-
-
-def returns_of(results):
-    """Matrices of returns, by data and row."""
-    found = {}
-    for score in raw_scores(PAPER / results["experiment"] / "scores.csv.gz"):
-        found.setdefault((score["data"], score["row"]), []).append(score)
-    return {key: matrix_of(scores) for key, scores in found.items()}
 
 
 def test_all_published_experiments_are_found_in_their_order():
@@ -160,17 +132,6 @@ def test_returns_of_an_experiment_follow_from_its_raw_scores(results):
         assert row["metrics"]["return"] == close(list(matrix.mean(1)))
 
 
-def scored(results):
-    """The rows of an experiment, as claims are judged by them."""
-    matrices, data = returns_of(results), {one.title: one for one in experiments()[results["experiment"]].data}
-    found = []
-    for row in results["rows"]:
-        metrics = {name: np.array(values)[:, None] for name, values in row["metrics"].items()}
-        metrics["return"] = matrices[row["data"], row["row"]]
-        found.append(Scored(data[row["data"]], row["data"], row["row"], metrics, way(row)))
-    return found
-
-
 @pytest.mark.parametrize("results", PUBLISHED, ids=by_name)
 def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
     defined = experiments()[results["experiment"]]
@@ -187,217 +148,6 @@ def test_verdicts_of_an_experiment_follow_from_its_raw_scores(results):
                 assert other["difference"]["low"] > 0
             if one["verdict"] == DOES_NOT:
                 assert other["difference"]["high"] < 0
-
-
-# Those that the claim "all with as many trials" is about.
-AS_MANY_TRIALS = ("FOCAL", "Batch PEARL", "Contextual BCQ", "MBML")
-
-
-WALKERS = "walker-2d-params, 20/5"
-ENCODERS = ("FOCAL", "FOCAL, probabilistic", "Batch PEARL, regularised", "Batch PEARL")
-
-
-def rows_of(experiment):
-    """The rows of a published experiment."""
-    (results,) = (one for one in PUBLISHED if one["experiment"] == experiment)
-    return results["rows"]
-
-
-def shown(value, like=None):
-    """As a page shows it, with as many digits as another of its family."""
-    return f"{value:.2f}" if abs(value if like is None else like) < 20 else f"{value:.0f}"
-
-
-def ways(number):
-    """A normalised return, as a page shows it."""
-    return f"{number:.2f}"
-
-
-def test_what_is_said_before_the_claims_is_what_was_found():
-    found, ahead = {}, {}
-    for results in (one for one in PUBLISHED if one["experiment"].startswith("comparison-")):
-        family = results["rows"][0]["family"]
-        found[family] = {row["row"]: row for row in results["rows"]}
-        ahead[family] = max(AS_MANY_TRIALS, key=lambda label, own=found[family]: own[label]["mean"]["value"])
-
-    def of(family, *rows):
-        return [shown(found[family][row]["mean"]["value"], found[family][row]["expert"]) for row in rows]
-
-    def pair(family, first, second, word="against"):
-        return f" {word} ".join(of(family, first, second))
-
-    paper = ("FOCAL, the paper's numbers", "Batch PEARL, the paper's numbers")
-    points, wind, vel, both, ant, walker = FAMILIES
-    cloning, bcq, dual, held = "Contextual cloning", "Contextual BCQ", "FOCAL, dual form", "Batch PEARL, regularised"
-    expert = {family: shown(rows["FOCAL"]["expert"]) for family, rows in found.items()}
-    untuned = [ways(found[family][paper[0]]["normalised"]) for family in (vel, both, ant, walker)]
-    behind = [ways(found[one]["FOCAL"]["normalised"] - found[one][dual]["normalised"]) for one in (both, ant)]
-    others = of(walker, "FOCAL", dual, cloning, bcq, held, "MBML", "Batch PEARL")
-    experts = {(row["data"], row["row"]): row for row in rows_of("expert-data")}
-    on_experts = {key: shown(row["mean"]["value"]) for key, row in experts.items()}
-    encoders = {(row["data"], row["row"]): row for row in rows_of("deterministic-vs-probabilistic")}
-    drawn = [(data, row) for row in ("FOCAL", "FOCAL, probabilistic") for data in (vel, WALKERS)]
-    told = [ways(np.mean(encoders[key]["metrics"]["identification"])) for key in drawn]
-    esr = [ways(np.mean(row["metrics"]["esr"])) for row in rows_of("power-law")]
-    theirs = [ways(row["published"]["esr"]) for row in rows_of("power-law")]
-    page = (RESULTS.parent / "docs" / "results.md").read_text()
-    assert_says(
-        page.split("\n## The paper's claims")[0],
-        f"({pair(points, *paper, 'and')}; the data {expert[points]}",
-        f"({pair(vel, *paper, 'and')}; the data {expert[vel]}",
-        f"half-cheetah-fwd-back ({pair(both, *paper, 'and')}), ant-fwd-back ({pair(ant, *paper, 'and')})",
-        f"walker-2d-params ({pair(walker, *paper, 'and')})",
-        f"({pair(wind, *paper, 'and')}; the data {expert[wind]}",
-        f"({pair(points, 'FOCAL', bcq)} on sparse-point-robot, {pair(both, 'FOCAL', bcq)} on half-cheetah-fwd-back)",
-        f"equal on point-robot-wind ({pair(wind, 'FOCAL', bcq)})",
-        f"{pair(vel, 'FOCAL', bcq)} on half-cheetah-vel, {pair(ant, 'FOCAL', bcq)} on the ant, "
-        f"{pair(walker, 'FOCAL', bcq)} on the walkers.",
-        "{}, its dual form {}, cloning {}, Contextual BCQ {}, regularised Batch PEARL {}, MBML {}, Batch PEARL {}; the "
-        "experts of these bodies {}.".format(*others, expert[walker]),
-        f"FOCAL gets {on_experts[WALKERS, 'FOCAL']}, {ways(experts[WALKERS, 'FOCAL']['normalised'])} of the way to "
-        f"the experts, and cloning {on_experts[WALKERS, cloning]};",
-        "{} on half-cheetah-vel and {} on half-cheetah-fwd-back, {} on the ant and {} on the walkers; with it".format(
-            *(of(family, "Batch PEARL")[0] for family in (vel, both, ant, walker))
-        ),
-        "with it {} and {}, {} and {}.".format(*(of(family, held)[0] for family in (vel, both, ant, walker))),
-        f"half-cheetah-vel ({pair(vel, 'FOCAL', held)}), behind on half-cheetah-fwd-back ({pair(both, 'FOCAL', held)})",
-        f"{pair(wind, 'FOCAL', cloning)} on point-robot-wind, and {pair(both, 'FOCAL', cloning)} on half-cheetah-fwd",
-        f"half-cheetah-vel ({pair(vel, 'FOCAL', cloning, 'and')}), the ant ({pair(ant, 'FOCAL', cloning, 'and')}) "
-        f"and the walkers ({pair(walker, 'FOCAL', cloning, 'and')}).",
-        f"({pair(points, paper[0], cloning)}), and not with the strength",
-        f"{on_experts[both, 'FOCAL']} on half-cheetah-fwd-back and {on_experts[ant, 'FOCAL']} on the ant, "
-        f"where they have {expert[both]} and {expert[ant]}.",
-        f"on the first ({on_experts[both, cloning]}), and not told from it on the second ({on_experts[ant, cloning]}).",
-        "half-cheetah-vel** ({} against {}); on the walkers {} and {} are".format(
-            *(shown(encoders[data, row]["mean"]["value"]) for data, row in np.array(drawn)[[0, 2, 1, 3]])
-        ),
-        "{0} against {2} of the contexts are nearest to their own task on half-cheetah-vel, {1} against {3} on".format(
-            *told
-        ),
-        f"inverse powers {esr[0]} and {esr[1]}",
-        f"linear and square {esr[2]} and {esr[3]} (the paper: {theirs[0]}, {theirs[1]}, {theirs[2]} and {theirs[3]})",
-        f"sparse-point-robot ({pair(points, dual, 'FOCAL')})",
-        f"({pair(wind, dual, 'FOCAL')})",
-        f"half-cheetah-vel ({pair(vel, dual, 'FOCAL')}) and the walkers ({pair(walker, dual, 'FOCAL')}), {behind[0]}",
-        f"({pair(both, dual, 'FOCAL')}) and {behind[1]} on the ant ({pair(ant, dual, 'FOCAL')})",
-        "FOCAL comes {} and {} (half-cheetahs), {} (ant) and {} (walkers) of the way".format(*untuned),
-    )
-    assert [family for family, label in ahead.items() if label != bcq] == [walker] and ahead[walker] == "FOCAL"
-    assert max(found[walker].values(), key=lambda row: row["mean"]["value"])["row"] == "FOCAL"
-    (of_ants,) = (one for one in PUBLISHED if one["experiment"] == "comparison-ant-fwd-back")
-    ways_of_ant = returns_of(of_ants)[ant, paper[0]].mean(0)
-    trials = json.loads((RESULTS / "tuning" / "walker-2d-params.json").read_text())
-    tried = {row: shown(max(one["return"] for one in trials if one["row"] == row)) for row in (bcq, "FOCAL")}
-    # In comparisons, of seeds.
-    lows = {
-        label: sorted(found[family][label]["metrics"]["return"]) for family, label in ((ant, held), (walker, "FOCAL"))
-    }
-    assert_says(
-        (RESULTS.parent / "docs" / "comparisons.md").read_text(),
-        "BCQ {}, FOCAL {}, cloning {}. MBML has {}, behind".format(*of(ant, bcq, "FOCAL", cloning, "MBML")),
-        "FOCAL has {} after 20,000 updates, {:.0f} forward and {:.0f} backward".format(
-            *of(ant, paper[0]), *ways_of_ant
-        ),
-        f"Contextual BCQ was ahead: {tried[bcq]}, and FOCAL {tried['FOCAL']}.",
-        "four seeds of {:.0f} to {:.0f} and one of {:.0f}.".format(*(lows[held][i] for i in (1, 4, 0))),
-        "(FOCAL's lie between {:.0f} and {:.0f})".format(lows["FOCAL"][0], lows["FOCAL"][-1]),
-    )
-    assert_says(
-        (RESULTS.parent / "docs" / "ablations.md").read_text(),
-        "gets {}, the probabilistic one {}, Batch PEARL {} with the same regularisation and {} without;".format(
-            *(shown(encoders[vel, row]["mean"]["value"]) for row in ENCODERS)
-        ),
-        "the same order**, {}, {}, {} and {},".format(
-            *(shown(encoders[WALKERS, row]["mean"]["value"]) for row in ENCODERS)
-        ),
-        "{} are nearest to their own task, of Batch PEARL's {} and {}.".format(
-            *(ways(np.mean(encoders[vel, row]["metrics"]["identification"])) for row in ENCODERS if row != drawn[2][1])
-        ),
-        "({}, {} with regularisation, {} without)".format(
-            *(
-                ways(np.mean(encoders[WALKERS, row]["metrics"]["identification"]))
-                for row in ENCODERS
-                if row != drawn[2][1]
-            )
-        ),
-        f"from cloning, {on_experts[both, 'FOCAL']} against {on_experts[both, cloning]}.",
-        f"gets {on_experts[WALKERS, 'FOCAL']} from expert logs and {others[0]} from mixed ones",
-    )
-
-
-@pytest.mark.parametrize(
-    ("family", "better", "worse", "verdict"),
-    [
-        ("sparse-point-robot", "FOCAL, dual form", "FOCAL", HOLDS),
-        ("point-robot-wind", "FOCAL, dual form", "FOCAL", EQUAL),
-        ("half-cheetah-vel", "FOCAL, dual form", "FOCAL", UNDECIDED),
-        ("half-cheetah-fwd-back", "FOCAL, dual form", "FOCAL", DOES_NOT),
-        ("ant-fwd-back", "FOCAL, dual form", "FOCAL", DOES_NOT),
-        ("walker-2d-params", "FOCAL, dual form", "FOCAL", UNDECIDED),
-        ("sparse-point-robot", "FOCAL, the paper's numbers", "Contextual cloning", HOLDS),
-        ("half-cheetah-vel", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
-        ("half-cheetah-fwd-back", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
-        ("ant-fwd-back", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
-        ("walker-2d-params", "Batch PEARL, regularised", "Batch PEARL", HOLDS),
-    ],
-)
-def test_what_is_said_before_the_claims_and_is_none_has_the_verdict_that_it_says(family, better, worse, verdict):
-    (results,) = (one for one in PUBLISHED if one["experiment"] == f"comparison-{family}")
-    (found,) = judge([Claim("as the page says", "return", (better,), (worse,), "ours")], scored(results))
-    assert found["verdict"] == verdict
-
-
-# At which widths of the logged noise, and behind or ahead of what: all that the page says of breadth.
-NEAR, FAR, CLONING = "Contextual BCQ, near the log", "Contextual BCQ, far from the log", "Contextual cloning"
-FREE, HELD, PEARL = "FOCAL, not regularised", "FOCAL, regularised", "Batch PEARL"
-
-
-def test_what_is_said_of_breadth_is_what_was_found():
-    (results,) = (one for one in PUBLISHED if one["experiment"] == "breadth")
-    rows = {(row["row"], float(row["data"].split()[-1])): row for row in results["rows"]}
-    widths = sorted({width for _, width in rows})
-
-    def of(width, *labels):
-        return [f"{rows[label, width]['mean']['value']:.2f}" for label in labels]
-
-    def verdict(better, worse, width):
-        claim = Claim("as the page says", "return", (better,), (worse,), "ours", on=(rows[better, width]["data"],))
-        (found,) = judge([claim], scored(results))
-        return found["verdict"]
-
-    assert all(verdict(free, CLONING, 0.05) == DOES_NOT for free in (FREE, PEARL, FAR, HELD))
-    assert all(verdict(free, CLONING, width) == HOLDS for free in (FREE, PEARL, FAR) for width in (0.6, 1.0))
-    assert [verdict(free, CLONING, 0.3) for free in (FAR, FREE, PEARL)] == [HOLDS, DOES_NOT, DOES_NOT]
-    assert [verdict(NEAR, CLONING, width) for width in widths] == [UNDECIDED, *[HOLDS] * 4]
-    best = [max((row["mean"]["value"], label) for (label, at), row in rows.items() if at == width) for width in widths]
-    assert not any("FOCAL" in label for _, label in best)
-    docs = RESULTS.parent / "docs"
-    assert_says(
-        (docs / "ablations.md").read_text(),
-        "cloning gets {}, Contextual BCQ near the log {} and FOCAL with regularisation {},".format(
-            *of(0.05, CLONING, NEAR, HELD)
-        ),
-        f"of the experts' {rows[CLONING, 0.05]['expert']:.2f}.",
-        "gets nothing: {}, {} and {}.".format(*of(0.05, FREE, PEARL, FAR)),
-        "Contextual BCQ {}, Batch PEARL {} and FOCAL {} are ahead of cloning, {}.".format(
-            *of(0.6, FAR, PEARL, FREE, CLONING)
-        ),
-        "is already ({}); FOCAL and Batch PEARL are behind ({} and {})".format(*of(0.3, FAR, FREE, PEARL)),
-    )
-    (free,), (narrow,) = of(0.6, FREE), of(0.05, FREE)
-    assert_says((docs / "results.md").read_text(), f"goes from {narrow} to {free} when the same experts are logged")
-    assert_says(
-        (RESULTS.parent / "README.md").read_text(),
-        "and cloning gets {}.".format(*of(0.05, CLONING)),
-        "those methods get {} to {}, cloning {}.".format(*of(0.6, FREE, FAR, CLONING)),
-    )
-
-
-def assert_says(page, *phrases):
-    """However its lines are broken."""
-    text = " ".join(page.split())
-    for phrase in phrases:
-        assert phrase in text
 
 
 def test_the_paper_s_sentences_on_all_families_count_its_own_comparisons_alone():

@@ -4,8 +4,8 @@
     python tools/pictures.py quickstart/report
 
 joins docs/img/adapted.png, the one of README.md, from figures of a report: on the left the adapted policies' ways to
-the goals, on the right the embeddings by t-SNE. What all comparisons say in one picture, and returns and Q while
-training, are drawn from raw files by tools/publish.py.
+the goals, on the right the embeddings by t-SNE. What all comparisons say in one picture, and the curves of each
+experiment, are drawn from raw files by tools/publish.py.
 """
 
 from __future__ import annotations

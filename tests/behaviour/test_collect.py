@@ -13,6 +13,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -165,14 +166,14 @@ def test_the_same_rows_are_logged_however_many_checkpoints_are_rolled_out_at_onc
 
 
 def test_what_is_rolled_out_ends_at_once_when_it_is_interrupted(small, tmp_path, monkeypatch):
-    ended = []
+    ended, once = [], Lock()
 
-    def roll_out(*_, stopped, length, **__):
-        if length == SPARSE.horizon:  # the untrained policy
-            return honest(*_, stopped=stopped, length=length, **__)
-        os.kill(os.getpid(), signal.SIGINT)
-        ended.append(stopped.wait(60))
-        return honest(*_, stopped=stopped, length=length, **__)
+    def roll_out(*args, stopped, length, **options):
+        if length != SPARSE.horizon:  # not the untrained policy
+            if once.acquire(blocking=False):
+                os.kill(os.getpid(), signal.SIGINT)
+            ended.append(stopped.wait(60))
+        return honest(*args, stopped=stopped, length=length, **options)
 
     honest = collecting.roll_out
     monkeypatch.setattr(collecting, "roll_out", roll_out)

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from threading import Event
@@ -342,9 +343,7 @@ def _log_rollouts(
     writer: MetaDatasetWriter, stored: PolicyFiles, tasks: Sequence[Task], rollout: Mapping[str, Any]
 ) -> None:
     family, steps = stored.family, rollout["checkpoints"]
-    order = [task.name for task in stored.tasks]
-
-    stopped = Event()
+    order, stopped = [task.name for task in stored.tasks], Event()
 
     def logged(chunk: Sequence[Task], steps: Sequence[int], action_std: float | None, length: int) -> list[Rollouts]:
         """What the chunk's policies log at each of some checkpoints, all side by side."""
@@ -374,25 +373,25 @@ def _log_rollouts(
         groups = [steps[first : first + size] for first in range(0, len(steps), size)]
         return pool.map(lambda group: logged(chunk, group, rollout["action_std"], family.logged_steps), groups)
 
-    total = len(tasks) * len(steps)
-    with Meter(f"rolling out {len(steps)} checkpoints", total) as meter, ThreadPoolExecutor(ROLLOUTS_AT_ONCE) as pool:
-        try:
-            for start in range(0, len(tasks), ROLLOUT_TASKS):
-                chunk = tasks[start : start + ROLLOUT_TASKS]
-                if not all(writer.done(task.name) for task in chunk):
-                    # The untrained policy, as it is, says what no skill at all gives; its rows are not kept.
-                    (untrained,) = logged(chunk, [0], None, family.horizon) if rollout["untrained"] else [None]
-                    parts: list[Rollouts] = []
-                    for found in logged_at_all(pool, chunk):
-                        parts += found
-                        meter.update(start * len(steps) + len(parts) * len(chunk))
-                    for i, task in enumerate(chunk):
-                        random = None if untrained is None else _mean_return(untrained[i].arrays, family.horizon)
-                        _write_task(writer, task.name, rollout, [part[i] for part in parts], random, family.horizon)
-                meter.update((start + len(chunk)) * len(steps))
-        except BaseException:
-            stopped.set()  # the pool waits for what goes on
-            raise
+    with (
+        Meter(f"rolling out {len(steps)} checkpoints", len(tasks) * len(steps)) as meter,
+        ThreadPoolExecutor(ROLLOUTS_AT_ONCE) as pool,
+        ExitStack() as leaving,
+    ):
+        leaving.callback(stopped.set)  # the pool waits for what goes on
+        for start in range(0, len(tasks), ROLLOUT_TASKS):
+            chunk = tasks[start : start + ROLLOUT_TASKS]
+            if not all(writer.done(task.name) for task in chunk):
+                # The untrained policy, as it is, says what no skill at all gives; its rows are not kept.
+                (untrained,) = logged(chunk, [0], None, family.horizon) if rollout["untrained"] else [None]
+                parts: list[Rollouts] = []
+                for found in logged_at_all(pool, chunk):
+                    parts += found
+                    meter.update(start * len(steps) + len(parts) * len(chunk))
+                for i, task in enumerate(chunk):
+                    random = None if untrained is None else _mean_return(untrained[i].arrays, family.horizon)
+                    _write_task(writer, task.name, rollout, [part[i] for part in parts], random, family.horizon)
+            meter.update((start + len(chunk)) * len(steps))
     writer.finish()
 
 

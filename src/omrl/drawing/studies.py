@@ -82,8 +82,9 @@ def looks(experiment: Experiment) -> list[tuple[str, Dash]]:
     taken: dict[str, dict[str, int]] = {algorithm: {} for algorithm in algorithms}
     for row in _compared():
         taken[row.algorithm][row.label] = len(taken[row.algorithm])
+    labels = [row.label for row in experiment.rows]
     for row in experiment.rows:
-        dashes, labels = taken[row.algorithm], [one.label for one in experiment.rows]
+        dashes = taken[row.algorithm]
         if row.label not in dashes:
             there = [place for label, place in dashes.items() if label in labels]
             dashes[row.label] = next(place for place in count() if place not in there)

@@ -67,10 +67,8 @@ def _known_by(rows: Rows) -> str:
     said = [context_words(CONTEXT_ROWS, row["context_level"], row["family"]) for row in rows]
     if len({*said}) == 1:
         return f"Each task is known by {said[0]}."
-    of_data: dict[str, set[str]] = {}
-    for row, words in zip(rows, said, strict=True):
-        of_data.setdefault(row["data"], set()).add(words)
-    by_data = all(len(words) == 1 for words in of_data.values())
+    of_data = dict.fromkeys((row["data"], words) for row, words in zip(rows, said, strict=True))
+    by_data = len(of_data) == len({row["data"] for row in rows})
     whose: dict[str, list[str]] = {}
     for row, words in zip(rows, said, strict=True):
         whose.setdefault(words, []).append(row["data"] if by_data else f"{row['row']} of {row['data']}")
