@@ -40,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "img"
 SETTINGS = ("config.json", "environment.json", "timings.json")
 OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
+# The scores in the tasks that it was trained on, where `omrl evaluate --split train` has tested it there too.
+TRAINING = "scores-split-train"
 # Long and alike from line to line: a tenth of their size when compressed.
 RAW = ("scores.csv", "curves.csv")
 # What their raw files tell is drawn from these: all in one style.
@@ -278,7 +280,8 @@ def publish(target: Path, named: Sequence[Path]) -> None:
     if (found and (tried or any(target.glob("*/scores.json")))) or (tried and any(target.glob("*/results.json"))):
         sys.exit(f"{target.name} has either the experiments of a study or runs, not both.")
     for run in tried:
-        keep_run(run, target / run.name)
+        in_training = (f"{TRAINING}.csv", f"{TRAINING}.json")
+        keep_run(run, target / run.name, [*OF_A_RUN, *(file for file in in_training if (run / file).is_file())])
     if found:
         new = {results["experiment"] for results in found.values()}
         others = [one for one in published(target) if one["experiment"] not in new]

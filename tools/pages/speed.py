@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pages.markdown import interval, table
+from publish import TRAINING
 
 from omrl.evaluation import stats
 from omrl.runs.records import read_scores
@@ -310,21 +313,37 @@ def kernels(*measured: Any) -> str:
 
 
 def bfloat16(runs: Any) -> str:
-    """Runs in full precision beside the same in bfloat16 (tools/publish.py half)."""
+    """Runs in full precision beside the same in bfloat16 (tools/publish.py half), by unseen tasks and by all."""
     rows = []
     for full in (run for run in runs if not _is_half(run)):
         half = next((run for run in runs if _is_half(run) and _what(run) == _what(full)), None)
         if half is None:  # it is on its way
             continue
-        scores = [read_scores(run["folder"] / "scores.csv") for run in (half, full)]
-        of_half, of_full = (one.returns.mean(-1) / (full["expert"] - full["random"]) for one in scores if one)
-        # The same tasks in both, and they are what is asked about: seeds alone are a sample.
-        change = stats.difference(of_half, of_full, new_tasks=False).interval()
-        counts = (f"{full['seeds']} + {half['seeds']}", f"{full['updates']:,}")
-        means = (interval(run["mean"], 2) for run in (full, half))
-        rows.append([f"{full['family']}, {full['algorithm']}", *counts, *means, change.text(4)])
-    headings = ("", "seeds", "updates", "full precision [95 %]", "bfloat16 [95 %]")
+        splits = ["scores", TRAINING]
+        if not all((run["folder"] / f"{TRAINING}.csv").is_file() for run in (full, half)):
+            splits = ["scores"]
+        for count in range(1, len(splits) + 1):
+            tested = [_returns_in(run, splits[:count]) for run in (full, half)]
+            tasks = f"{quantity(tested[0][0].shape[1], 'task')}{'' if count == 1 else ', trained on or not'}"
+            # The same tasks in both, and they are what is asked about: seeds alone are a sample.
+            means = [interval(vars(stats.mean(returns, new_tasks=count == 1).interval()), 2) for returns, _ in tested]
+            change = stats.difference(tested[1][1], tested[0][1], new_tasks=False).interval()
+            counts = (tasks, f"{full['seeds']} + {half['seeds']}", f"{full['updates']:,}")
+            rows.append([f"{full['family']}, {full['algorithm']}", *counts, *means, change.text(4)])
+    headings = ("", "tested in", "seeds", "updates", "full precision [95 %]", "bfloat16 [95 %]")
     return table((*headings, "bfloat16 - full, normalised [95 %]"), rows)
+
+
+def _returns_in(run: Any, splits: Sequence[str]) -> tuple[Any, Any]:
+    """Returns [seed, task] of a run in the tasks of some splits, and their shares of the way to each split's expert."""
+    returns, shares = [], []
+    for name in splits:
+        about = json.loads((run["folder"] / f"{name}.json").read_text())
+        scores = read_scores(run["folder"] / f"{name}.csv")
+        assert scores is not None
+        returns.append(scores.returns.mean(-1))
+        shares.append((returns[-1] - about["random"]) / (about["expert"] - about["random"]))
+    return np.concatenate(returns, axis=1), np.concatenate(shares, axis=1)
 
 
 def _is_half(run: Any) -> bool:
