@@ -153,19 +153,34 @@ def test_bfloat16_is_a_difference_in_shares_of_the_way_to_the_expert(tmp_path):
     ):
         folder = tmp_path / f"{algorithm}-{bfloat16}"
         folder.mkdir()
-        lines = [f"{seed},t{task},test,0,{value + change}" for (seed, task), value in np.ndenumerate(wanted)]
-        (folder / "scores.csv").write_text("\n".join(["seed,task,split,episode,return", *lines]) + "\n")
         about = {"family": WIND, "algorithm": algorithm, "preset": "tuned", "hyperparameters": {"bfloat16": bfloat16}}
-        runs.append({**about, **summary(11.0 + change), "folder": folder})
+        about |= {**summary(11.0 + change), "seeds": 3, "random": -9.0, "expert": 11.0}
+        write_scores(folder, "scores", "test", wanted + change, about)
+        if algorithm == "focal":  # in one task that it was trained on, with another way to go
+            trained = wanted[:, :1] + 10 + 4 * change
+            write_scores(folder, "scores-split-train", "train", trained, {"random": 0.0, "expert": 40.0})
+        runs.append({**about, "folder": folder})
     # One whose other half is not there yet says nothing.
     alone = {"algorithm": "batch-pearl", "hyperparameters": {"bfloat16": False}}
     (_, *lines) = cells(speed.bfloat16([*runs, {**runs[1], **alone}]))
-    assert [line[0] for line in lines] == ["point-robot-wind, mbml", "point-robot-wind, focal"]
-    means = ["11.00 [10.00, 13.00]", "10.00 [9.00, 12.00]"]
-    assert lines[1][1:-1] == ["2 + 2", "10,000", *means]
+    names = ["point-robot-wind, mbml", *2 * ["point-robot-wind, focal"]]
+    assert [line[0] for line in lines] == names
+    assert [line[1] for line in lines] == ["2 tasks", "2 tasks", "3 tasks, trained on or not"]
+    # The seeds' means are 12, 10 and 11; 4.303 for 2 degrees of freedom.
+    half = 4.303 * np.sqrt(1 / 3)
+    means = [f"{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]" for mean in (11.0, 10.0)]
+    assert lines[1][2:-1] == ["3 + 3", "10,000", *means]
     # One of twenty; Welch's interval of the seeds' means 12, 10, 11 and one less each, 2.776 for 4 degrees of freedom.
     half = 2.776 * np.sqrt(2 / 3) / 20
     assert lines[1][-1] == f"-0.0500 [{-0.05 - half:.4f}, {-0.05 + half:.4f}]"
+    # Four of forty in the third task: a mean of -1/20, -1/20 and -4/40.
+    assert lines[2][-1].startswith("-0.0667 [")
+
+
+def write_scores(folder, name, split, returns, about):
+    lines = [f"{seed},{split}{task},{split},0,{value}" for (seed, task), value in np.ndenumerate(returns)]
+    (folder / f"{name}.csv").write_text("\n".join(["seed,task,split,episode,return", *lines]) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(about))
 
 
 def test_threads_are_put_side_by_side():
