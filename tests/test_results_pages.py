@@ -207,6 +207,60 @@ def test_the_page_of_ablations_says_what_was_found_of_encoders_and_expert_data()
     )
 
 
+def test_the_page_of_ablations_says_what_was_found_of_the_critic_s_gradients_and_of_distances():
+    rows, distances = rows_of("coupled-vs-decoupled"), rows_of("dml-vs-bellman")
+    value, closed, policy = "Value penalty", "Value penalty, closed form", "Policy regularisation"
+
+    def coupled(how, first="coupled", then="decoupled"):
+        return [mean_of(rows, WALKERS, f"{how}, {end}") for end in (first, then)]
+
+    def apart(how):
+        return [ways(np.mean(rows[WALKERS, f"{how}, {end}"]["metrics"]["esr"])) for end in ("coupled", "decoupled")]
+
+    assert max(rows[WALKERS, f"{closed}, coupled"]["metrics"]["rms"]) < 0.001
+    assert {told(rows, WALKERS, f"{policy}, {end}") for end in ("coupled", "decoupled")} == {"1.00"}
+    assert told(rows, WALKERS, f"{closed}, coupled") == ways(1 / 20)
+    assert_says(
+        (DOCS / "ablations.md").read_text(),
+        "as the paper says**: {} against {} in the dual form".format(*coupled(value)),
+        "paper's numbers, and {} against {} in closed form.".format(*coupled(closed)),
+        "In the dual form {} of the pairs of bodies are further apart than random points, where decoupled {} are".format(
+            *apart(value)
+        ),
+        f"{told(rows, WALKERS, f'{value}, coupled')} of the contexts still find their body.",
+        f"contexts find theirs by chance ({told(rows, WALKERS, f'{closed}, coupled')}).",
+        "apart**: {} coupled, {} decoupled.".format(*coupled(policy)),
+        "less spread out ({} of the pairs, and {})".format(*apart(policy)),
+        "gets more**, {} against {}, as the paper's draft says.".format(
+            *(mean_of(distances, points, label) for label in PAPERS)
+        ),
+        "is undecided: {} and {} of the contexts".format(*(told(distances, points, label) for label in PAPERS)),
+        "Batch PEARL gets {} and FOCAL {},".format(
+            *(mean_of(distances, points, label) for label in ("Batch PEARL", "FOCAL"))
+        ),
+        f"finds the goal of every context, FOCAL of {told(distances, points, 'FOCAL')}.",
+    )
+    assert told(distances, points, "Batch PEARL") == "1.00"
+
+
+def test_the_page_of_ablations_says_what_was_found_of_data_of_other_quality():
+    rows = {label: row for (_, label), row in rows_of("distribution-shift").items()}
+    means = {label: shown(row["mean"]["value"]) for label, row in rows.items()}
+    theirs = {label: row["published"]["return"] for label, row in rows.items()}
+    assert means["expert, expert"] == means["medium, medium"]
+    assert rows["random, random"]["expert"] == rows["expert, expert"]["expert"]
+    assert_says(
+        (DOCS / "ablations.md").read_text(),
+        f"{means['expert, random']} where it has learnt from expert data, {means['medium, random']} from medium data, and "
+        f"{means['expert, expert']} told by either's own.",
+        f"{means['expert, medium']} told by medium data after expert data, which is equal to {means['expert, expert']}, and "
+        f"{means['medium, expert']} the other way round.",
+        f"lost {theirs['expert, expert'] - theirs['expert, medium']:.2f} of {theirs['expert, expert']} and "
+        f"{theirs['medium, medium'] - theirs['medium, expert']:.2f} of {theirs['medium, medium']},",
+        f"**Random data is enough for {means['random, random']}**",
+    )
+
+
 @pytest.mark.parametrize(
     ("family", "better", "worse", "verdict"),
     [
