@@ -74,6 +74,7 @@ def test_the_page_of_results_says_before_the_claims_what_was_found():
     behind = [ways(COMPARED[one]["FOCAL"]["normalised"] - COMPARED[one][DUAL]["normalised"]) for one in (both, ant)]
     others = of(walker, "FOCAL", DUAL, CLONING, BCQ, REGULARISED, "MBML", "Batch PEARL")
     experts, encoders = rows_of("expert-data"), rows_of("deterministic-vs-probabilistic")
+    gradients, shift = rows_of("coupled-vs-decoupled"), rows_of("distribution-shift")
     powers = rows_of("power-law").values()
     esr = [ways(np.mean(row["metrics"]["esr"])) for row in powers]
     theirs = [ways(row["published"]["esr"]) for row in powers]
@@ -114,6 +115,18 @@ def test_the_page_of_results_says_before_the_claims_what_was_found():
         ),
         f"inverse powers {esr[0]} and {esr[1]}",
         f"linear and square {esr[2]} and {esr[3]} (the paper: {theirs[0]}, {theirs[1]}, {theirs[2]} and {theirs[3]})",
+        "{} with them, {} without, in the dual form with the paper's numbers; {} and {} in closed form,".format(
+            *(
+                mean_of(gradients, WALKERS, f"Value penalty, {how}")
+                for how in ("coupled", "decoupled", "closed form, coupled", "closed form, decoupled")
+            )
+        ),
+        "policy's loss alone {} and {} are undecided".format(
+            *(mean_of(gradients, WALKERS, f"Policy regularisation, {how}") for how in ("coupled", "decoupled"))
+        ),
+        "gets {} told by expert data, {} told by medium and {} told by random data.".format(
+            *(mean_of(shift, points, f"expert, {level}") for level in ("expert", "medium", "random"))
+        ),
         f"sparse-point-robot ({pair(points, DUAL, 'FOCAL')})",
         f"({pair(wind, DUAL, 'FOCAL')})",
         f"half-cheetah-vel ({pair(vel, DUAL, 'FOCAL')}) and the walkers ({pair(walker, DUAL, 'FOCAL')}), {behind[0]}",
@@ -224,9 +237,8 @@ def test_the_page_of_ablations_says_what_was_found_of_the_critic_s_gradients_and
         (DOCS / "ablations.md").read_text(),
         "as the paper says**: {} against {} in the dual form".format(*coupled(value)),
         "paper's numbers, and {} against {} in closed form.".format(*coupled(closed)),
-        "In the dual form {} of the pairs of bodies are further apart than random points, where decoupled {} are".format(
-            *apart(value)
-        ),
+        f"In the dual form {apart(value)[0]} of the pairs",
+        f"than random points, where decoupled {apart(value)[1]} are",
         f"{told(rows, WALKERS, f'{value}, coupled')} of the contexts still find their body.",
         f"contexts find theirs by chance ({told(rows, WALKERS, f'{closed}, coupled')}).",
         "apart**: {} coupled, {} decoupled.".format(*coupled(policy)),
@@ -251,10 +263,10 @@ def test_the_page_of_ablations_says_what_was_found_of_data_of_other_quality():
     assert rows["random, random"]["expert"] == rows["expert, expert"]["expert"]
     assert_says(
         (DOCS / "ablations.md").read_text(),
-        f"{means['expert, random']} where it has learnt from expert data, {means['medium, random']} from medium data, and "
-        f"{means['expert, expert']} told by either's own.",
-        f"{means['expert, medium']} told by medium data after expert data, which is equal to {means['expert, expert']}, and "
-        f"{means['medium, expert']} the other way round.",
+        f"{means['expert, random']} where it has learnt from expert data, {means['medium, random']} from medium data,",
+        f"and {means['expert, expert']} told by either's own.",
+        f"{means['expert, medium']} told by medium data after expert data, which is equal to {means['expert, expert']},",
+        f"and {means['medium, expert']} the other way round.",
         f"lost {theirs['expert, expert'] - theirs['expert, medium']:.2f} of {theirs['expert, expert']} and "
         f"{theirs['medium, medium'] - theirs['medium, expert']:.2f} of {theirs['medium, medium']},",
         f"**Random data is enough for {means['random, random']}**",
