@@ -265,7 +265,8 @@ def test_the_page_of_ablations_says_what_was_found_of_data_of_other_quality():
         (DOCS / "ablations.md").read_text(),
         f"{means['expert, random']} where it has learnt from expert data, {means['medium, random']} from medium data,",
         f"and {means['expert, expert']} told by either's own.",
-        f"{means['expert, medium']} told by medium data after expert data, which is equal to {means['expert, expert']},",
+        f"{means['expert, medium']} told by medium data after expert data,",
+        f"which is equal to {means['expert, expert']},",
         f"and {means['medium, expert']} the other way round.",
         f"lost {theirs['expert, expert'] - theirs['expert, medium']:.2f} of {theirs['expert, expert']} and "
         f"{theirs['medium, medium'] - theirs['medium, expert']:.2f} of {theirs['medium, medium']},",
