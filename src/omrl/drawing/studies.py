@@ -25,7 +25,6 @@ from omrl.drawing.style import (
     dash,
     finish,
     new,
-    shortened,
     space,
     style,
     task_colours,
@@ -38,6 +37,8 @@ from omrl.studies.judging import Array, Outcome
 LINEAR = 100.0
 # From so many rows on, the ranges between their seeds are only hinted at.
 CROWDED = 7
+# Letters of a row's label in a line of a legend or title; longer ones have several lines.
+LABEL = 34
 # So many rows of an algorithm are told by their dashes, more by colours.
 OF_A_COLOUR = 3
 
@@ -101,9 +102,10 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
     titles = list(dict.fromkeys(outcome.cell.title for outcome in outcomes))
     width = 4.6 * len(titles) + 0.4
     # The legend stands below: as many of its entries side by side as fit, in inches.
-    labels, own_looks = [shortened(row.label, 34) for row in experiment.rows], looks(experiment)
-    across = max(int(width / (0.5 + 0.058 * max(map(len, labels)))), 1)
-    figure = new(width, 2.9 + 0.18 * -(-len(labels) // across))
+    labels, own_looks = [fill(row.label, LABEL) for row in experiment.rows], looks(experiment)
+    across = max(int(width / (0.5 + 0.058 * max(len(line) for label in labels for line in label.splitlines()))), 1)
+    lines = max(len(label.splitlines()) for label in labels)
+    figure = new(width, 2.9 + 0.18 * lines * -(-len(labels) // across))
     for axes, title in zip(np.atleast_1d(figure.subplots(1, len(titles))), titles, strict=True):
         for outcome in outcomes:
             if outcome.cell.title != title or metric not in outcome.facts.curves:
@@ -136,9 +138,9 @@ def curves(experiment: Experiment, outcomes: Sequence[Outcome], kind: str) -> Fi
                 axes.set_yscale("symlog", linthresh=LINEAR)
             axes.yaxis.set_major_formatter(amounts())
     # Below all panels, whose rows are the same: nothing is covered, wherever the curves lie.
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
-    if lines:
-        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=across)
+    handles = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+    if handles:
+        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=across)
     return figure
 
 
@@ -206,7 +208,7 @@ def clouds(
             axes.set(xticks=[], yticks=[])
         # The layout leaves no room above axes in space, which are drawn smaller for it.
         room: Any = {"y": 1.01, "pad": 0} if kind == "embedding-3d" else {}
-        axes.set_title(shortened(outcome.cell.row.label, 34), fontsize=8.5, **room)
+        axes.set_title(fill(outcome.cell.row.label, LABEL), fontsize=8.5, **room)
         if at % columns == 1 or columns == 1:  # the first of a line; text2D, because axes in space turn their labels
             place: Any = {"transform": axes.transAxes, "rotation": 90, "va": "center", "ha": "right", "fontsize": 8}
             write = axes.text2D if kind == "embedding-3d" else axes.text
