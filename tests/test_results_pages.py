@@ -313,7 +313,8 @@ def test_the_page_of_ablations_says_what_was_found_of_data_of_other_quality():
         f"after medium data {means['medium, expert']} told by expert data, which is less by {less.text(2)}.",
         f"lost {theirs['expert, expert'] - theirs['expert, medium']:.2f} of {theirs['expert, expert']} and "
         f"{theirs['medium, medium'] - theirs['medium, expert']:.2f} of {theirs['medium, medium']},",
-        f"FOCAL gets {means['random, random']}**, and no even result: {np.sum(goals > 9)} of the {len(goals)} goals get",
+        f"FOCAL gets {means['random, random']}**, and no even result: {np.sum(goals > 9)} of",
+        f"{np.sum(goals > 9)} of the {len(goals)} goals get more",
         f"goals get more than 9, {np.sum(goals < 2)} less than 2.",
     )
 
