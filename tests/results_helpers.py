@@ -52,7 +52,7 @@ def scored(results):
     for row in results["rows"]:
         metrics = {name: np.array(values)[:, None] for name, values in row["metrics"].items()}
         metrics["return"] = matrices[row["data"], row["row"]]
-        found.append(Scored(data[row["data"]], row["data"], row["row"], metrics, way(row)))
+        found.append(Scored(data[row["data"]], row["data"], row["row"], metrics, way(row), row["run"]))
     return found
 
 

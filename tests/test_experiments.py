@@ -57,7 +57,9 @@ NAMES = [
     "dml-vs-bellman",
     "breadth",
     "expert-data",
+    "both-losses",
 ]
+OURS = ("breadth", "expert-data", "both-losses")
 SCALES = ("full", "small")
 
 
@@ -68,7 +70,7 @@ def test_every_experiment_is_there():
     assert sorted(experiments()) == sorted(NAMES)
     for name, experiment in experiments().items():
         assert experiment.rows and experiment.data and experiment.claims and experiment.figures and experiment.tables
-        assert experiment.name == name and experiment.title and (experiment.paper or name in ("breadth", "expert-data"))
+        assert experiment.name == name and experiment.title and (experiment.paper or name in OURS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -387,6 +389,22 @@ def test_a_claim_is_judged_on_all_data_by_each_pair_of_its_rows():
     ]
     (found,) = judge([claim], [*ahead, *behind])
     assert [one["verdict"] for one in found["comparisons"]] == [HOLDS, DOES_NOT] and found["verdict"] == DOES_NOT
+
+
+def test_two_tests_of_the_same_seeds_are_pairs_and_those_of_two_runs_are_not():
+    claim = Claim("A is best.", "return", ("A",), ("B",))
+    rng = np.random.default_rng(0)
+    theirs = rng.normal(0, 10, (5, 1)) + rng.normal(0, 0.1, (5, 6))
+    ours = theirs + 1 + rng.normal(0, 0.1, (5, 6))
+    apart = [scored("A", ours), scored("B", theirs)]
+    (found,) = judge([claim], apart)
+    assert found["verdict"] == UNDECIDED
+    (found,) = judge([claim], [replace(row, run="runs/a") for row in apart])
+    (one,) = found["comparisons"]
+    assert found["verdict"] == HOLDS
+    assert one["difference"] == pytest.approx(vars(stats.mean(ours - theirs, new_tasks=True).interval()))
+    (found,) = judge([claim], [replace(row, run=f"runs/{row.label}") for row in apart])
+    assert found["verdict"] == UNDECIDED
 
 
 def test_a_claim_may_be_about_one_data_set():

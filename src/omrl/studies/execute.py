@@ -271,7 +271,7 @@ def _write_raw(outcomes: Sequence[Outcome], folder: Path) -> None:
 
 def _scored(outcome: Outcome) -> Scored:
     """What claims are judged by."""
-    return Scored(outcome.cell.data, *outcome.key, outcome.metrics, way(outcome.summary))
+    return Scored(outcome.cell.data, *outcome.key, outcome.metrics, way(outcome.summary), outcome.run.name)
 
 
 def _main(outcome: Outcome) -> dict[str, Any]:

@@ -77,6 +77,8 @@ class Scored:
     """[P, T] or [P, 1]."""
     way: float | None
     """Return of the expert data less that of the untrained policy, over test tasks; None where it is unknown."""
+    run: str | None = None
+    """What was trained; rows of the same run are two tests of the same seeds."""
 
 
 def q_growth(curve: Curve, stopped: Sequence[bool]) -> Array:
@@ -232,11 +234,7 @@ def _judged(claim: Claim, rows: Sequence[Scored]) -> Judged:
         for better in claim.better
         for worse in claim.worse
     ]
-    new_tasks, sign = claim.metric in OF_NEW_TASKS, -1.0 if claim.metric in COSTS else 1.0
-    differences = [
-        stats.difference(sign * ours.metrics[claim.metric], sign * theirs.metrics[claim.metric], new_tasks=new_tasks)
-        for ours, theirs in pairs
-    ]
+    differences = [_difference(ours, theirs, claim.metric) for ours, theirs in pairs]
     zones = [_zone(claim.metric, ours) for ours, _ in pairs]
     comparisons: Any = [
         {
@@ -260,6 +258,16 @@ def _judged(claim: Claim, rows: Sequence[Scored]) -> Judged:
         "verdict": whole,
         "comparisons": comparisons,
     }
+
+
+def _difference(better: Scored, worse: Scored, metric: str) -> stats.Measured:
+    sign = -1.0 if metric in COSTS else 1.0
+    ours, theirs = (sign * row.metrics[metric] for row in (better, worse))
+    new_tasks = metric in OF_NEW_TASKS
+    if better.run is not None and better.run == worse.run:
+        # The same seeds, tested twice: these are pairs.
+        return stats.mean(ours - theirs, new_tasks=new_tasks)
+    return stats.difference(ours, theirs, new_tasks=new_tasks)
 
 
 def _zone(metric: str, row: Scored) -> float | None:
