@@ -81,9 +81,11 @@ def read_plan(file: Path, size: str) -> list[Step]:
 
 
 def words(command: str) -> list[str]:
-    """A command as this Python runs it: the machine need not have `omrl` on its path."""
-    first, *rest = shlex.split(command)
-    return {"omrl": [sys.executable, "-m", "omrl"], "python": [sys.executable]}.get(first, [first]) + rest
+    """A command as this Python runs it, behind what runs it, if anything: `omrl` need not be on the path."""
+    found = shlex.split(command)
+    programs = {"omrl": [sys.executable, "-m", "omrl"], "python": [sys.executable]}
+    place = next((place for place, word in enumerate(found) if word in programs), None)
+    return found if place is None else [*found[:place], *programs[found[place]], *found[place + 1 :]]
 
 
 def followers(steps: Sequence[Step]) -> dict[str, frozenset[str]]:
