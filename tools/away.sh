@@ -18,8 +18,10 @@ export PYTHONPATH=$place/checkout/src:$place/modules OMRL_COMMIT=$commit PYTHONP
 cd $place/checkout
 X
   . $place/environment
-  mkdir -p /var/log/nvidia-mps
-  nvidia-cuda-mps-control -d || echo "no MPS here: runs take turns on the GPU"
+  if command -v nvidia-cuda-mps-control > /dev/null; then
+    mkdir -p /var/log/nvidia-mps
+    nvidia-cuda-mps-control -d
+  fi
   setsid nohup python3 tools/campaign.py run tools/campaign.toml "$@" > $place/log 2>&1 &
 else
   seconds=$2 out=$3
@@ -35,6 +37,6 @@ else
     python3 tools/publish.py paper "$study" > /dev/null 2>&1 || true
   done
   python3 tools/campaign.py pack $place/parcels
-  cp $place/parcels/* "$out"/
+  cp $place/parcels/* "$out"/ || true
   tar cJf "$out/logs.tar.xz" campaign/full/logs paper/*/progress || true
 fi
