@@ -278,6 +278,7 @@ def test_how_long_the_command_took_is_noted_once_for_each(tmp_path, published):
     assert pieces(again).splitlines()[2:] == [
         "| breadth | 16 cores | 1 | 1.0 | 1.5 | 0.0 | 0.0 | 0.0 |",
         "| power-law | NVIDIA H200, 16 cores | 1 | 1.0 | 0.5 | 0.0 | 0.0 | 0.0 |",
+        "| sum | NVIDIA H200, 16 cores | 1 | 1.0 | 0.5 | 0.0 | 0.0 | 0.0 |",
     ]
 
 

@@ -291,12 +291,21 @@ def share(paper: Any) -> str:
 
 
 def pieces(figures: Any) -> str:
-    """How long commands took that made the paper's experiments, beside what they did."""
-    rows = []
-    for piece in figures:
-        names = ", ".join(piece["title"].split(",")[0].split()[1:])
-        seconds = (piece["seconds"], *(piece["of_units"].get(kind, 0.0) for kind in ("train", "test", "draw", "data")))
-        rows.append([names, piece["machine"], f"{piece['units']['train']}", *(f"{one / 60:.1f}" for one in seconds)])
+    """How long commands took that made the paper's experiments, beside what they did; those on a GPU add up."""
+
+    def line(names: str, machine: str, own: Sequence[Any]) -> list[str]:
+        kinds = [sum(piece["of_units"].get(kind, 0.0) for piece in own) for kind in ("train", "test", "draw", "data")]
+        seconds = [sum(piece["seconds"] for piece in own), *kinds]
+        return [
+            names,
+            machine,
+            f"{sum(piece['units']['train'] for piece in own)}",
+            *(f"{one / 60:.1f}" for one in seconds),
+        ]
+
+    machines = {piece["machine"]: [one for one in figures if one["machine"] == piece["machine"]] for piece in figures}
+    rows = [line(", ".join(one["title"].split(",")[0].split()[1:]), one["machine"], [one]) for one in figures]
+    rows += [line("sum", machine, own) for machine, own in machines.items() if "," in machine]
     headings = ("experiments", "machine", "runs", "minutes in all", "training", "testing", "drawing", "making data")
     return table(headings, rows, words=("machine",))
 
