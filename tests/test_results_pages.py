@@ -315,7 +315,7 @@ def test_the_page_of_ablations_says_what_was_found_of_data_of_other_quality():
         f"{theirs['medium, medium'] - theirs['medium, expert']:.2f} of {theirs['medium, medium']},",
         f"FOCAL gets {means['random, random']}**, and no even result: {np.sum(goals > 9)} of",
         f"{np.sum(goals > 9)} of the {len(goals)} goals get more",
-        f"goals get more than 9, {np.sum(goals < 2)} less than 2.",
+        f"goals get more than 9, and {np.sum(goals < 2)} less than two.",
     )
 
 

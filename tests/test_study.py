@@ -151,6 +151,13 @@ def test_the_command_lists_and_runs_it(mine, monkeypatch, capsys):
     assert "Random walks of a family" in capsys.readouterr().out
 
 
+def test_the_study_of_both_losses_asks_every_family():
+    found = read_study(Path(__file__).parents[1] / "benchmarks" / "both_losses.toml")
+    (experiment,) = found.experiments.values()
+    assert [one.family for one in experiment.data] == list(FAMILIES)
+    assert len(jobs(plan(experiment, found.scales["full"]))) == 2 * len(FAMILIES)
+
+
 def test_the_study_of_walkers_can_be_run_as_it_stands():
     found = read_study(Path(__file__).parents[1] / "benchmarks" / "walkers.toml")
     for experiment in found.experiments.values():
