@@ -57,6 +57,29 @@ def said(capfd, data, out, **changes):
     return capfd.readouterr().err
 
 
+def test_an_encoder_that_gives_all_tasks_the_same_embedding_is_told_of():
+    usual = {"encoder": "deterministic", "power": "inverse-square", "beta": 10.0, "epsilon": 0.1}
+    # Ten times one over 0.1, and two over 0.1; nothing is known where distances may be as large a gain.
+    assert signs.loss_in_one_place(usual) == pytest.approx(100.0)
+    assert signs.loss_in_one_place({**usual, "power": "inverse", "beta": 1.0}) == pytest.approx(20.0, rel=1e-3)
+    assert signs.loss_in_one_place({**usual, "power": "linear"}) is None
+    assert signs.loss_in_one_place({**usual, "encoder": "probabilistic"}) is None
+    assert signs.loss_in_one_place({"gamma": 0.9}) is None
+    values = {"alive": [1.0, 1.0], "dml_loss": [99.9, 12.0]}
+    (found,) = signs.during(range(2), values, None, 100.0)
+    assert found.startswith("seed 0's encoder gives all tasks the same embedding.")
+    assert not signs.during(range(2), values, None)
+
+
+def test_an_encoder_that_collapses_while_it_learns_is_told_of_once(rooms, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(signs, "TIME_TO_TELL", 40)
+    # Steps as large as the range of z take every code to its bounds.
+    found = said(capfd, rooms, tmp_path / "run", dml_lr=30.0, steps=80)
+    assert found.count("gives all tasks the same embedding") == 1
+    monkeypatch.setattr(signs, "TIME_TO_TELL", 1_000)
+    assert "same embedding" not in said(capfd, rooms, tmp_path / "early", dml_lr=30.0, steps=80)
+
+
 def test_an_honest_run_says_what_it_does_and_warns_of_nothing(rooms, tmp_path, capfd):
     found = said(capfd, rooms, tmp_path / "run", seeds=2, warm_up=200)
     assert "focal learns from 800 rows of 4 tasks: 400 updates of 2 seeds, less than a minute on two" in found

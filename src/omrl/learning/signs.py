@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from omrl.algorithms import OWN_LOGS
+from omrl.algorithms.focal import distance_metric_loss
 from omrl.commands.evaluate import CONTEXT_ROWS
 from omrl.data import MetaDataset
 from omrl.evaluation.logged import logged
@@ -21,6 +23,9 @@ LARGE_Q = 1e6
 TIMES_POSSIBLE = 2.0
 # A policy whose actions lie at their bounds this much more often than the logged ones is stuck there: tanh is flat.
 SATURATED_SHARE = 0.5
+# An encoder whose loss is this much of the largest possible one gives all tasks the same z; so many updates are time
+# enough to tell them apart.
+NEARLY, TIME_TO_TELL = 0.99, 1_000
 # A closed-form divergence as large as this is no neighbourhood of the log any more, in nats.
 FAR_AWAY = 20.0
 # Of the way from chance to certainty, what an encoder should have gone that tells tasks apart.
@@ -72,8 +77,27 @@ def largest_value(hyperparameters: Mapping[str, object], largest_reward: float) 
     return scale * largest_reward / (1.0 - gamma)
 
 
-def during(seeds: Sequence[int], values: Mapping[str, Sequence[float]], possible: float | None) -> list[str]:
-    """Of an update's metrics by name, one value for each seed; `possible` is the largest value that is."""
+def loss_in_one_place(hyperparameters: Mapping[str, object]) -> float | None:
+    """The distance-metric loss of an encoder that gives all tasks the same z; None where others may be as large."""
+    if hyperparameters.get("encoder") != "deterministic" or hyperparameters.get("power") not in (
+        "inverse-square",
+        "inverse",
+    ):
+        return None
+    z, how = torch.zeros(2, 1), [hyperparameters[name] for name in ("power", "beta", "epsilon")]
+    return float(distance_metric_loss(z, z, *how))  # type: ignore[arg-type]
+
+
+def during(
+    seeds: Sequence[int],
+    values: Mapping[str, Sequence[float]],
+    possible: float | None,
+    in_one_place: float | None = None,
+) -> list[str]:
+    """Of an update's metrics by name, one value for each seed.
+
+    `possible` is the largest value that is, `in_one_place` the loss of an encoder that gives all tasks the same z.
+    """
     found = [
         f"seed {seed} met a number that is not finite and stopped; its last good state is kept."
         for seed, alive in zip(seeds, values["alive"], strict=True)
@@ -96,6 +120,12 @@ def during(seeds: Sequence[int], values: Mapping[str, Sequence[float]], possible
             found.append(
                 f"seed {seed}'s policy takes extreme actions far more often than the log does, and nothing pulls "
                 "it back from there; a smaller step size of the actor may help."
+            )
+    for seed, loss in zip(seeds, values.get("dml_loss", ()), strict=False):
+        if in_one_place is not None and loss > NEARLY * in_one_place:
+            found.append(
+                f"seed {seed}'s encoder gives all tasks the same embedding. If the log tells them apart, it is stuck "
+                "at its bounds, where nothing pulls it back from: leave out --coupled, or lower --dml-lr or --alpha."
             )
     for seed, divergence in zip(seeds, values.get("divergence", ()), strict=False):
         if divergence > FAR_AWAY:

@@ -233,6 +233,7 @@ class Training(Model):
         self._warned: set[str] = set()
         largest = 0.0 if isinstance(data, OnDisk) else float(data.rew.abs().max())
         self._possible = signs.largest_value(asdict(self.hyperparameters), largest)
+        self._in_one_place = signs.loss_in_one_place(asdict(self.hyperparameters))
         self._none_left_at: int | None = None
         self._clock = Clock()
 
@@ -290,7 +291,8 @@ class Training(Model):
         self._clock.lap("updates")  # the device has caught up: reading its values waited for it
         values["alive"] = self.population.alive.float().tolist()
         self._log(values, self.step)
-        for warning in signs.during(self.run.config.all_seeds(), values, self._possible):
+        told = self._in_one_place if self.step >= signs.TIME_TO_TELL else None
+        for warning in signs.during(self.run.config.all_seeds(), values, self._possible, told):
             if warning not in self._warned:
                 print(f"warning: {warning}", file=sys.stderr)
             self._warned.add(warning)
