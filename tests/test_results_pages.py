@@ -284,6 +284,26 @@ def test_the_page_of_ablations_says_what_was_found_of_the_critic_s_gradients_and
     assert told(distances, points, "Batch PEARL") == "1.00"
 
 
+def test_the_pages_say_what_both_losses_were_seen_to_do():
+    rows = rows_of("both-losses")
+    alone, both_, pearl = "FOCAL", "FOCAL, both losses", "Batch PEARL"
+    means = {label: mean_of(rows, points, label) for label in (alone, both_, pearl)}
+    esr = [ways(np.mean(rows[points, label]["metrics"]["esr"])) for label in (both_, alone)]
+    assert [claim["verdict"] for claim in results_of("both-losses")["claims"]] == [HOLDS, HOLDS, EQUAL]
+    assert_says(
+        (DOCS / "ablations.md").read_text(),
+        f"**It does: {means[both_]} against {means[alone]}, as much as Batch PEARL's {means[pearl]}**",
+        f"With both losses {told(rows, points, both_)} of the contexts are nearest to their own goal, with distances alone "
+        f"{told(rows, points, alone)}.",
+        "less far apart (ESR {} against {}).".format(*esr),
+    )
+    assert_says(
+        (DOCS / "results.md").read_text(),
+        f"FOCAL gets {means[both_]} if its encoder learns from the critic too (`--coupled`), and {means[alone]} from",
+        f"That is as much as Batch PEARL's {means[pearl]}.",
+    )
+
+
 def of_pearl():
     """Returns of long trials of Batch PEARL: prior and step size of the default, another prior, another step, both."""
     trials = json.loads((RESULTS / "tuning" / "longer" / "sparse-point-robot.json").read_text())
