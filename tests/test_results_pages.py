@@ -293,8 +293,8 @@ def test_the_pages_say_what_both_losses_were_seen_to_do():
     assert_says(
         (DOCS / "ablations.md").read_text(),
         f"**It does: {means[both_]} against {means[alone]}, as much as Batch PEARL's {means[pearl]}**",
-        f"With both losses {told(rows, points, both_)} of the contexts are nearest to their own goal, with distances alone "
-        f"{told(rows, points, alone)}.",
+        f"With both losses {told(rows, points, both_)} of the contexts are nearest to their own goal, with distances "
+        f"alone {told(rows, points, alone)}.",
         "less far apart (ESR {} against {}).".format(*esr),
     )
     assert_says(
