@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,13 +80,11 @@ def largest_value(hyperparameters: Mapping[str, object], largest_reward: float) 
 
 def loss_in_one_place(hyperparameters: Mapping[str, object]) -> float | None:
     """The distance-metric loss of an encoder that gives all tasks the same z; None where others may be as large."""
-    if hyperparameters.get("encoder") != "deterministic" or hyperparameters.get("power") not in (
-        "inverse-square",
-        "inverse",
-    ):
+    deterministic, power = hyperparameters.get("encoder") == "deterministic", hyperparameters.get("power")
+    if not deterministic or power not in ("inverse-square", "inverse"):
         return None
-    z, how = torch.zeros(2, 1), [hyperparameters[name] for name in ("power", "beta", "epsilon")]
-    return float(distance_metric_loss(z, z, *how))  # type: ignore[arg-type]
+    same: Any = (torch.zeros(2, 1), torch.zeros(2, 1), power, hyperparameters["beta"], hyperparameters["epsilon"])
+    return float(distance_metric_loss(*same))
 
 
 def during(
@@ -125,7 +124,7 @@ def during(
         if in_one_place is not None and loss > NEARLY * in_one_place:
             found.append(
                 f"seed {seed}'s encoder gives all tasks the same embedding. If the log tells them apart, it is stuck "
-                "at its bounds, where nothing pulls it back from: leave out --coupled, or lower --dml-lr or --alpha."
+                "at its bounds, where gradients vanish: leave out --coupled, or lower --dml-lr or --alpha."
             )
     for seed, divergence in zip(seeds, values.get("divergence", ()), strict=False):
         if divergence > FAR_AWAY:
