@@ -66,7 +66,7 @@ def test_runs_are_published_beside_those_that_are_there_in_the_order_of_families
     # What the test found stands before what was asked for.
     found = [(one["preset"], one["mean"]["value"], one["seeds"], one["seconds"], one["folder"].name) for one in rows]
     assert found == [("paper", 4.0, 2, {"updates": 4.0}, "b"), ("tuned", 10.0, 2, {"updates": 10.0}, "a")]
-    names = ["config.json", "environment.json", "metrics.csv", "scores.csv", "scores.json", "timings.json"]
+    names = ["config.json", "environment.json", "metrics.csv.gz", "scores.csv", "scores.json", "timings.json"]
     assert listed(kept / "b") == names
     assert (kept / "b" / "scores.csv").read_text() == (second / "scores.csv").read_text()
     assert json.loads((kept / "b" / "config.json").read_text())["data"] == "data/point-robot-wind"

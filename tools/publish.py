@@ -39,7 +39,8 @@ from omrl.studies.definitions import experiments
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "img"
 SETTINGS = ("config.json", "environment.json", "timings.json")
-OF_A_RUN = (*SETTINGS, "metrics.csv", "scores.csv", "scores.json")
+METRICS = "metrics.csv"
+OF_A_RUN = (*SETTINGS, METRICS, "scores.csv", "scores.json")
 # The scores in the tasks that it was trained on, where `omrl evaluate --split train` has tested it there too.
 TRAINING = "scores-split-train"
 # Long and alike from line to line: a tenth of their size when compressed.
@@ -150,8 +151,7 @@ def keep(source: Path, study: Path, results: Results, names: Mapping[str, str]) 
     shutil.rmtree(target, ignore_errors=True)
     copy(source, target, [file for file in files(results) if file not in RAW])
     for file in RAW:
-        # The time of day is none of it: the same numbers are the same bytes.
-        (target / f"{file}.gz").write_bytes(gzip.compress((source / file).read_bytes(), mtime=0))
+        compress(source / file, target)
     rows = [row | {"run": names[row["run"]]} for row in results["rows"]]
     write_json(target / "results.json", {**results, "rows": rows})
     for run in runs(results):
@@ -229,11 +229,18 @@ def tested(run: Path) -> None:
 
 
 def keep_run(source: Path, target: Path, kept: Sequence[str] = OF_A_RUN) -> None:
-    """Copy these files of a run."""
-    copy(source, target, kept)
+    """Copy these files of a run; metrics are long, and no page has a table of them."""
+    copy(source, target, [file for file in kept if file != METRICS])
+    if METRICS in kept:
+        compress(source / METRICS, target)
     # Where the data lay on the machine that trained says nothing to anybody else.
     config = _read(target / "config.json")
     write_json(target / "config.json", config | {"data": f"data/{Path(config['data']).name}"})
+
+
+def compress(file: Path, target: Path) -> None:
+    """Keep a file compressed; the time of day is none of it, so that the same numbers are the same bytes."""
+    (target / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
 
 
 def copy(source: Path, target: Path, kept: Sequence[str]) -> None:
