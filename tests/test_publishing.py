@@ -70,7 +70,9 @@ def test_runs_are_published_beside_those_that_are_there_in_the_order_of_families
     assert listed(kept / "b") == names
     assert (kept / "b" / "scores.csv").read_text() == (second / "scores.csv").read_text()
     assert json.loads((kept / "b" / "config.json").read_text())["data"] == "data/point-robot-wind"
-    assert str(tmp_path) not in "".join((kept / file).read_text() for file in listed(kept))
+    with gzip.open(kept / "b" / "metrics.csv.gz", "rt") as packed:
+        assert packed.read() == (second / "metrics.csv").read_text()
+    assert str(tmp_path) not in "".join((kept / file).read_text() for file in listed(kept) if not file.endswith(".gz"))
     assert not (tmp_path / "img").exists()
 
 
