@@ -84,6 +84,7 @@ NOT_RUN = {
     "results/speed/throughput.json": "needs a GPU",
     "omrl paper run comparison-point-robot-wind --scale small": "takes a minute",
     "omrl paper run power-law distribution-shift --device cuda": "takes minutes on a GPU",
+    "omrl paper run both-losses --device cpu --at-once 2": "takes minutes",
     "omrl tune comparisons --data data/sparse-point-robot --seeds 2 --bfloat16 --out "
     "results/tuning/sparse-point-robot.json": "trains for minutes on a GPU",
     "omrl bench update --device cuda --bfloat16 --seeds 1 3 12 --regulariser-steps 1 3 --seconds 0.1 --json "
