@@ -78,7 +78,7 @@ NOT_RUN = {
     "results/speed/update.json": "needs a GPU",
     "omrl bench update --device cuda --algorithms batch-pearl contextual-bcq mbml contextual-bc --seeds 1 3 "
     "--seconds 0.1 \\": "needs a GPU",
-    "FAMILY=sparse-point-robot SEEDS=10  # half-cheetah-vel with 5, walker-2d-params with 20": "trains for minutes on a GPU",
+    "FAMILY=sparse-point-robot SEEDS=10  # half-cheetah-vel 5, walker-2d-params 20": "trains for minutes on a GPU",
     "python benchmarks/stream.py --json results/speed/stream.json": "takes minutes",
     "python benchmarks/collect.py --tasks 100 10 1 --envs-per-task 4 --seconds 3 --json "
     "results/speed/throughput.json": "needs a GPU",
