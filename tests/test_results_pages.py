@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
+from pages.speed import returns_in
+from publish import TRAINING
 
 from omrl.evaluation import stats
 from omrl.families import FAMILIES
@@ -89,6 +92,22 @@ def test_twenty_seeds_of_walkers_are_told_from_batch_pearl_and_from_the_five_on_
     assert_says((DOCS / "ablations.md").read_text(), f"({twenty.mean():.0f}) the five on expert logs are told, {said}")
     assert_says((DOCS / "comparisons.md").read_text(), f"of the same settings have {twenty.mean():.0f},")
     assert_says(README.read_text(), f"with {twenty.mean():.0f}, no more.")
+
+
+def test_half_precision_costs_less_than_the_margin_but_for_the_unseen_walkers():
+    (margin,) = re.findall(r"lie inside (0\.\d\d)", (DOCS / "speed.md").read_text())
+    decided = {}
+    for full in sorted((RESULTS / "half").glob("*")):
+        half = full.with_name(f"{full.name}-bfloat16")
+        for name in ("scores", TRAINING) if half.is_dir() else ():
+            if not (full / f"{name}.csv").is_file():
+                continue
+            splits = ("scores",) if name == "scores" else ("scores", TRAINING)
+            shares = [returns_in({"folder": folder}, splits)[1] for folder in (half, full)]
+            found = stats.difference(*shares, new_tasks=False).interval()
+            decided[full.name, name] = -float(margin) < found.low and found.high < float(margin)
+    assert len(decided) == 6
+    assert [key for key, inside in decided.items() if not inside] == [("walker-2d-params-focal", "scores")]
 
 
 def test_the_page_of_results_says_before_the_claims_what_was_found():
@@ -297,6 +316,12 @@ def test_the_pages_say_what_both_losses_were_seen_to_do():
         f"alone {told(rows, points, alone)}.",
         "less far apart (ESR {} against {}).".format(*esr),
     )
+    # The first three seeds are among those by which it was found.
+    returns = returns_of(results_of("both-losses"))
+    others = [returns[points, label][3:] for label in (both_, alone)]
+    unseen = stats.difference(*others, new_tasks=True).interval()
+    assert len(others[0]) == 7 and unseen.low > 0
+    assert_says((DOCS / "ablations.md").read_text(), f"the other seven alone differ by {unseen.text(2)}.")
     assert_says(
         (DOCS / "results.md").read_text(),
         f"FOCAL gets {means[both_]} if its encoder learns from the critic too (`--coupled`), and {means[alone]} from",

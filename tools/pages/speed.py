@@ -328,14 +328,12 @@ def bfloat16(runs: Any) -> str:
         half = next((run for run in runs if _is_half(run) and _what(run) == _what(full)), None)
         if half is None:  # it is on its way
             continue
-        splits = ["scores", TRAINING]
-        if not all((run["folder"] / f"{TRAINING}.csv").is_file() for run in (full, half)):
-            splits = ["scores"]
-        for count in range(1, len(splits) + 1):
-            tested = [_returns_in(run, splits[:count]) for run in (full, half)]
-            tasks = f"{quantity(tested[0][0].shape[1], 'task')}{'' if count == 1 else ', trained on or not'}"
+        both = all((run["folder"] / f"{TRAINING}.csv").is_file() for run in (full, half))
+        for splits in [("scores",), ("scores", TRAINING)] if both else [("scores",)]:
+            tested, unseen = [returns_in(run, splits) for run in (full, half)], TRAINING not in splits
+            tasks = f"{quantity(tested[0][0].shape[1], 'task')}{'' if unseen else ', trained on or not'}"
             # The same tasks in both, and they are what is asked about: seeds alone are a sample.
-            means = [interval(vars(stats.mean(returns, new_tasks=count == 1).interval()), 2) for returns, _ in tested]
+            means = [interval(vars(stats.mean(returns, new_tasks=unseen).interval()), 2) for returns, _ in tested]
             change = stats.difference(tested[1][1], tested[0][1], new_tasks=False).interval()
             counts = (tasks, f"{full['seeds']} + {half['seeds']}", f"{full['updates']:,}")
             rows.append([f"{full['family']}, {full['algorithm']}", *counts, *means, change.text(4)])
@@ -343,7 +341,7 @@ def bfloat16(runs: Any) -> str:
     return table((*headings, "bfloat16 - full, normalised [95 %]"), rows)
 
 
-def _returns_in(run: Any, splits: Sequence[str]) -> tuple[Any, Any]:
+def returns_in(run: Any, splits: Sequence[str]) -> tuple[Any, Any]:
     """Returns [seed, task] of a run in the tasks of some splits, and their shares of the way to each split's expert."""
     returns, shares = [], []
     for name in splits:
